@@ -1,0 +1,61 @@
+// Package harness starts the programs that tests need beside the test process:
+// the balancer itself, real engines, official clients. Whatever it starts is
+// ended by its own process id when the test ends.
+package harness
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Root returns the folder that holds go.mod.
+func Root(t testing.TB) string {
+	t.Helper()
+	_, file, _, ok := runtime.Caller(0)
+	dir := filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); !ok || err != nil {
+		t.Fatalf("no go.mod in %s: tests need the source tree and a build without -trimpath", dir)
+	}
+	return dir
+}
+
+// Python returns the interpreter that has the packages of
+// tests/sdk/requirements.txt and tests/realengine/requirements.txt. Where it is
+// missing the test is skipped, but on CI it fails.
+func Python(t testing.TB) string {
+	t.Helper()
+	python := filepath.Join(Root(t), ".cache", "venv", "bin", "python")
+	need(t, python)
+	return python
+}
+
+// Node returns the interpreter for the programs of tests/sdk/node; their
+// packages are installed beside them. Where they are missing the test is
+// skipped, but on CI it fails.
+func Node(t testing.TB) string {
+	t.Helper()
+	need(t, filepath.Join(Root(t), "tests", "sdk", "node", "node_modules"))
+	node, err := exec.LookPath("node")
+	if err != nil {
+		missing(t, "node")
+	}
+	return node
+}
+
+func need(t testing.TB, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		missing(t, path)
+	}
+}
+
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s is missing: run `make setup`", what)
+	}
+	t.Skipf("%s is missing: run `make setup`", what)
+}

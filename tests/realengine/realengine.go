@@ -1,0 +1,142 @@
+// Package realengine runs real llama.cpp servers on loopback, with models that
+// it writes itself.
+package realengine
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"evenkeel/tests/harness"
+	"evenkeel/tests/realengine/gguf"
+)
+
+// ModelName is the model that the servers report. They accept any name.
+const ModelName = "random-llama"
+
+// startLimit is generous: on an idle machine a server is ready in half a
+// second.
+const startLimit = 60 * time.Second
+
+// Options say how the servers run. Zero values take the default.
+type Options struct {
+	Model   gguf.Model // default gguf.Tiny(1)
+	Slots   int        // requests decoded at the same time by one server; default 4
+	Context int        // tokens per slot; default 4096
+	APIKey  string     // that clients must send; default none
+}
+
+// Server is one llama.cpp server.
+type Server struct {
+	URL     string // http://127.0.0.1:PORT
+	apiKey  string
+	process *harness.Process
+}
+
+// Start runs n servers until the test ends and returns when all are ready. On
+// a machine without the Python packages the test is skipped, or fails on CI.
+func Start(t testing.TB, n int, opts Options) []*Server {
+	t.Helper()
+	if opts.Model == (gguf.Model{}) {
+		opts.Model = gguf.Tiny(1)
+	}
+	if opts.Slots == 0 {
+		opts.Slots = 4
+	}
+	if opts.Context == 0 {
+		opts.Context = 4096
+	}
+	python := harness.Python(t)
+	model := writeModel(t, opts.Model)
+	servers := make([]*Server, n)
+	for i := range servers {
+		cmd := exec.Command(python, filepath.Join(harness.Root(t), "tests", "realengine", "server.py"),
+			"--model", model, "--alias", ModelName, "--api-key", opts.APIKey,
+			"--slots", strconv.Itoa(opts.Slots), "--ctx", strconv.Itoa(opts.Context))
+		servers[i] = &Server{apiKey: opts.APIKey, process: harness.Start(t, cmd)}
+	}
+	ready := regexp.MustCompile(`^ready (\d+)$`)
+	for _, s := range servers {
+		s.URL = "http://127.0.0.1:" + s.process.Await(t, ready, startLimit)[1]
+	}
+	return servers
+}
+
+// Kill ends the server at once, as a crash would.
+func (s *Server) Kill() { s.process.Kill() }
+
+// BusySlots returns how many requests the server is working on.
+func (s *Server) BusySlots() (int, error) {
+	var slots []struct {
+		Busy bool `json:"is_processing"`
+	}
+	body, err := s.get("/slots")
+	if err != nil {
+		return 0, err
+	}
+	if err := json.Unmarshal(body, &slots); err != nil {
+		return 0, fmt.Errorf("%s/slots: %w", s.URL, err)
+	}
+	busy := 0
+	for _, slot := range slots {
+		if slot.Busy {
+			busy++
+		}
+	}
+	return busy, nil
+}
+
+// GeneratedTokens returns how many tokens the server has generated in all
+// finished requests.
+func (s *Server) GeneratedTokens() (int, error) {
+	body, err := s.get("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	m := regexp.MustCompile(`(?m)^llamacpp:tokens_predicted_total (\d+)$`).FindSubmatch(body)
+	if m == nil {
+		return 0, fmt.Errorf("no tokens_predicted_total in %s/metrics", s.URL)
+	}
+	return strconv.Atoi(string(m[1]))
+}
+
+func (s *Server) get(path string) ([]byte, error) {
+	req, err := http.NewRequest(http.MethodGet, s.URL+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.apiKey != "" {
+		req.Header.Set("Authorization", "Bearer "+s.apiKey)
+	}
+	req.Close = true
+	resp, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", req.URL, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+func writeModel(t testing.TB, m gguf.Model) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "model.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := m.Write(f); err != nil {
+		t.Fatalf("write %s: %v", f.Name(), err)
+	}
+	return f.Name()
+}
