@@ -1,0 +1,3 @@
+//go:build plan9
+
+package fixture // want a file for some platforms only

@@ -1,0 +1,6 @@
+package cli
+
+import (
+	_ "os"
+	_ "syscall"
+)

@@ -1,0 +1,3 @@
+package sub
+
+import "C"
