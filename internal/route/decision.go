@@ -1,0 +1,131 @@
+package route
+
+import (
+	"slices"
+	"time"
+)
+
+// Above fullRecord candidates a Decision keeps the chosen one and the bestKept best, and counts the rest.
+const (
+	fullRecord = 32
+	bestKept   = 16
+)
+
+// Decision is one answer of the Router with its reasons and the numbers it used. Up to 32 candidates it
+// can be recomputed from itself alone (see Recompute). It is immutable once returned.
+type Decision struct {
+	At       time.Time
+	Epoch    uint64 // of the fleet
+	Seed     uint64
+	Draw     int
+	Model    string
+	Strategy string
+	Chosen   string // ID of the deployment, "" if none
+	Eligible int    // how many candidates were eligible; they come first in Candidates
+	RunTotal int64
+	Prompt   int // tokens the prompt was estimated at
+	Output   int // tokens of output expected
+
+	Candidates []Candidate // eligible ones in fleet order, then the cut ones
+	Omitted    []CutCount  // candidates left out of Candidates, counted by reason ("" = eligible)
+}
+
+// CutCount counts candidates by the reason they were cut.
+type CutCount struct {
+	Cut   Cut
+	Count int
+}
+
+// Recompute asks strategy for its choice from the record alone and returns the ID it chooses. It is exact
+// for records that omit nothing.
+func (d *Decision) Recompute(strategy Strategy, f *Facts) string {
+	if d.Eligible == 0 {
+		return ""
+	}
+	eligible := slices.Clone(d.Candidates[:min(d.Eligible, len(d.Candidates))])
+	for i := range eligible {
+		eligible[i].Terms, eligible[i].terms = [MaxTerms]Term{}, 0
+	}
+	facts := *f
+	facts.Seed = d.Seed
+	return eligible[strategy.Pick(NewRound(d.At, &facts, d.Draw, eligible, d.RunTotal))].ID
+}
+
+// CutCounts counts the candidates that were not eligible, by reason, in order of appearance.
+func (d *Decision) CutCounts() []CutCount {
+	var counts []CutCount
+	add := func(c Cut, n int) {
+		for i := range counts {
+			if counts[i].Cut == c {
+				counts[i].Count += n
+				return
+			}
+		}
+		counts = append(counts, CutCount{c, n})
+	}
+	for i := range d.Candidates {
+		if c := d.Candidates[i].Cut; c != CutNone {
+			add(c, 1)
+		}
+	}
+	for _, o := range d.Omitted {
+		if o.Cut != CutNone {
+			add(o.Cut, o.Count)
+		}
+	}
+	return counts
+}
+
+// record copies the candidates of a ranking into d: all of them, or the chosen and the best. Only the
+// latter, rare case allocates more than once.
+func (d *Decision) record(all []Candidate, eligible, chosen int) {
+	d.Eligible = eligible
+	if len(all) <= fullRecord {
+		d.Candidates = slices.Clone(all)
+		return
+	}
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	rank := func(i int) (group int, score float64) {
+		s, _ := all[i].Score()
+		switch {
+		case i == chosen:
+			return 0, s
+		case i < eligible:
+			return 1, s
+		}
+		return 2, 0
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		ga, sa := rank(a)
+		gb, sb := rank(b)
+		switch {
+		case ga != gb:
+			return ga - gb
+		case sa < sb:
+			return -1
+		case sa > sb:
+			return 1
+		}
+		return 0
+	})
+	for n, i := range order {
+		if n <= bestKept {
+			d.Candidates = append(d.Candidates, all[i])
+			continue
+		}
+		d.omit(all[i].Cut)
+	}
+}
+
+func (d *Decision) omit(c Cut) {
+	for i := range d.Omitted {
+		if d.Omitted[i].Cut == c {
+			d.Omitted[i].Count++
+			return
+		}
+	}
+	d.Omitted = append(d.Omitted, CutCount{c, 1})
+}

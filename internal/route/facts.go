@@ -1,0 +1,27 @@
+package route
+
+import "time"
+
+// Facts is all that routing may know about one client request. It is a value; it holds no body.
+type Facts struct {
+	ID           string    // the exchange's id, for people
+	Seed         uint64    // the only source of randomness for this request's decisions
+	Model        string    // the model the client asked for
+	API          string    // what the path means: "chat", "embeddings", ...
+	Tenant       string    // name of the virtual key, "" without authentication
+	Arrived      time.Time // when the request came
+	Stream       bool      // the client asked for a streamed answer
+	PromptBytes  int       // bytes of text that become prompt tokens
+	MaxOutput    int       // the request's own limit on output tokens, 0 = none given
+	ClientRetry  int       // the client's own count of retries before this request
+	Pin          string    // only this deployment or endpoint may serve, "" = any
+	ExcludeNames []string  // deployments or endpoints that may not serve
+}
+
+// Query asks the Router for one attempt of a request.
+type Query struct {
+	Facts *Facts
+	Model string   // the model of this attempt: the one asked for, or a fallback
+	Draw  int      // ordinal of this decision within the request; seeds it together with Facts.Seed
+	Tried []string // IDs of deployments that this request already tried for this model
+}

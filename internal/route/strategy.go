@@ -1,0 +1,141 @@
+package route
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"time"
+)
+
+// Strategy ranks eligible candidates. Pick returns an index into Round.Candidates, which is never empty.
+// It must not keep or change state: everything that a choice may depend on is in the Round, so that the
+// same Round gives the same answer. It runs under the Router's mutex and must not block.
+type Strategy interface {
+	Pick(*Round) int
+}
+
+// Tuner is implemented by strategies that set time constants of the learned speeds.
+type Tuner interface {
+	Tuning() Tuning
+}
+
+// Candidate is one deployment as a decision saw it.
+type Candidate struct {
+	ID       string
+	Weight   float64
+	InFlight int           // requests running there for us
+	Tokens   int           // tokens reserved there
+	Work     int           // outstanding token work
+	TTFT     float64       // expected seconds to the first token; a newcomer's is derived from the fleet's
+	Samples  int           // how many answers TTFT rests on
+	LastPick uint64        // ordinal of the pick that last chose it, 0 = never
+	RunPicks int64         // times chosen since the set of eligible candidates last changed
+	Cut      Cut           // why it was not eligible, "" if it was
+	CutBy    string        // the scope that caused the cut, "" if the deployment itself
+	Until    time.Duration // for a cut that ends by time alone: how long from the decision
+	Terms    [MaxTerms]Term
+	terms    int
+}
+
+// Term is one part of a candidate's score. Lower totals are better; names carry the unit.
+type Term struct {
+	Name  string
+	Value float64
+}
+
+// MaxTerms is the most terms one strategy may note per candidate.
+const MaxTerms = 4
+
+// Score is the sum of the terms, and whether there are any.
+func (c *Candidate) Score() (float64, bool) {
+	var sum float64
+	for _, t := range c.Terms[:c.terms] {
+		sum += t.Value
+	}
+	return sum, c.terms > 0
+}
+
+// Noted returns the terms in the order they were noted.
+func (c *Candidate) Noted() []Term { return c.Terms[:c.terms] }
+
+// Cut is the reason why a deployment was not eligible.
+type Cut string
+
+// The reasons. They are part of the interface: explain prints them.
+const (
+	CutNone     Cut = ""
+	CutWeight   Cut = "weight_0"       // its weight is 0
+	CutPinned   Cut = "not_pinned"     // the request names another one
+	CutExcluded Cut = "excluded"       // the request excludes it
+	CutTried    Cut = "already_tried"  // an earlier attempt of this request went there
+	CutOpen     Cut = "open"           // its breaker is open
+	CutTrial    Cut = "trial_running"  // its breaker lets one trial through, which is running
+	CutInFlight Cut = "limit_inflight" // as many requests as its limit allows
+	CutTokens   Cut = "limit_tokens"   // as many tokens as its limit allows
+	CutEarlier  Cut = "queued_before"  // the next room there belongs to a request that waits longer
+)
+
+// capacity reports whether the cut ends when a running request ends.
+func (c Cut) capacity() bool {
+	return c == CutInFlight || c == CutTokens || c == CutEarlier
+}
+
+// health reports whether the cut ends when the deployment gets well.
+func (c Cut) health() bool { return c == CutOpen || c == CutTrial }
+
+// Round is one ranking.
+type Round struct {
+	Now        time.Time
+	Facts      *Facts
+	Candidates []Candidate // the eligible ones, in fleet order
+	RunTotal   int64       // picks since the set of eligible candidates last changed; 0 = it just did
+	pcg        rand.PCG
+}
+
+// NewRound prepares a ranking; seed and draw determine its random numbers.
+func NewRound(now time.Time, f *Facts, draw int, eligible []Candidate, runTotal int64) *Round {
+	r := &Round{Now: now, Facts: f, Candidates: eligible, RunTotal: runTotal}
+	r.pcg.Seed(f.Seed, uint64(draw))
+	return r
+}
+
+// IntN returns a seeded random number in [0, n). n must be positive.
+func (r *Round) IntN(n int) int {
+	if n <= 0 {
+		panic("BUG: route: IntN of a number that is not positive")
+	}
+	// Multiply-shift (Lemire); its bias of n/2^64 is far below anything observable here.
+	hi, _ := bits.Mul64(r.pcg.Uint64(), uint64(n))
+	return int(hi)
+}
+
+// Float64 returns a seeded random number in [0, 1).
+func (r *Round) Float64() float64 {
+	return float64(r.pcg.Uint64()>>11) / (1 << 53)
+}
+
+// Note records one term of candidate i's score, for explain.
+func (r *Round) Note(i int, term string, value float64) {
+	c := &r.Candidates[i]
+	if c.terms < MaxTerms {
+		c.Terms[c.terms] = Term{term, value}
+		c.terms++
+	}
+}
+
+// Lowest returns the candidate with the lowest score, ties broken at random (seeded), never by position.
+func (r *Round) Lowest(score func(*Candidate) float64) int {
+	best, ties := 0, 1
+	lowest := score(&r.Candidates[0])
+	for i := 1; i < len(r.Candidates); i++ {
+		switch s := score(&r.Candidates[i]); {
+		case s < lowest:
+			best, lowest, ties = i, s, 1
+		case s == lowest:
+			// Reservoir sampling: each of the tied ones is kept with equal probability.
+			if ties++; r.IntN(ties) == 0 {
+				best = i
+			}
+		}
+	}
+	return best
+}

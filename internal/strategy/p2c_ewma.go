@@ -1,0 +1,63 @@
+package strategy
+
+import (
+	"fmt"
+	"time"
+
+	"evenkeel/internal/route"
+)
+
+// p2cEWMA draws two distinct candidates and takes the one with the lower (in-flight + 1) × learned TTFT.
+// Two choices already shorten the tail exponentially (Mitzenmacher), and replicas with the same stale view
+// do not herd on one "best" deployment.
+type p2cEWMA struct{ tuning route.Tuning }
+
+// p2cOptions are the options of p2c_ewma.
+type p2cOptions struct {
+	HalfLife  time.Duration `yaml:"half_life"`  // weight of an old TTFT halves in this time without news
+	ColdAfter time.Duration `yaml:"cold_after"` // the first sample after this long idle is discounted
+}
+
+func newP2CEWMA(decode func(any) error) (route.Strategy, error) {
+	o := p2cOptions{HalfLife: route.DefaultTuning.HalfLife, ColdAfter: route.DefaultTuning.ColdAfter}
+	if err := decode(&o); err != nil {
+		return nil, err
+	}
+	if o.HalfLife <= 0 {
+		return nil, fmt.Errorf("half_life %v must be positive", o.HalfLife)
+	}
+	if o.ColdAfter <= 0 {
+		return nil, fmt.Errorf("cold_after %v must be positive", o.ColdAfter)
+	}
+	return p2cEWMA{route.Tuning{HalfLife: o.HalfLife, ColdAfter: o.ColdAfter}}, nil
+}
+
+func (p2cEWMA) String() string { return "p2c_ewma" }
+
+// Tuning tells the Router how fast to forget.
+func (s p2cEWMA) Tuning() route.Tuning { return s.tuning }
+
+func (p2cEWMA) Pick(r *route.Round) int {
+	n := len(r.Candidates)
+	if n == 1 {
+		r.Note(0, "(in_flight+1)*ttft_seconds", loadedTTFT(&r.Candidates[0]))
+		return 0
+	}
+	// The second draw is over the other n−1, so that the two are distinct and all pairs equally likely.
+	a := r.IntN(n)
+	b := r.IntN(n - 1)
+	if b >= a {
+		b++
+	}
+	sa, sb := loadedTTFT(&r.Candidates[a]), loadedTTFT(&r.Candidates[b])
+	r.Note(a, "(in_flight+1)*ttft_seconds", sa)
+	r.Note(b, "(in_flight+1)*ttft_seconds", sb)
+	if sb < sa || sb == sa && r.IntN(2) == 0 {
+		return b
+	}
+	return a
+}
+
+func loadedTTFT(c *route.Candidate) float64 {
+	return float64(c.InFlight+1) * c.TTFT / c.Weight
+}

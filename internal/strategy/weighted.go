@@ -1,0 +1,74 @@
+package strategy
+
+import (
+	"math"
+	"math/bits"
+
+	"evenkeel/internal/route"
+)
+
+// weighted gives every eligible deployment its exact share of picks: after any number of picks since the
+// eligible set last changed, each is within one pick of its share, so within two over any window.
+//
+// It is Pfair scheduling of unit jobs (Baruah et al. 1996): the j-th pick of a deployment with share w may
+// not come before floor((j−1)/w) and not after ceil(j/w) picks; among those whose time has come, the one
+// that is due first is taken. Any first pick keeps these bounds feasible, so it is drawn at random by weight:
+// when the set changes all the time, shares still come out right, and nobody who comes back catches up.
+type weighted struct{}
+
+func newWeighted(decode func(any) error) (route.Strategy, error) {
+	return weighted{}, decode(&noOptions{})
+}
+
+func (weighted) String() string { return "weighted" }
+
+func (weighted) Pick(r *route.Round) int {
+	total := uint64(0)
+	for i := range r.Candidates {
+		total += units(r.Candidates[i].Weight)
+	}
+	if r.RunTotal == 0 {
+		return drawByWeight(r, total)
+	}
+	best, bestDue := -1, uint64(math.MaxUint64)
+	for i := range r.Candidates {
+		c := &r.Candidates[i]
+		w := units(c.Weight)
+		release, _ := divide(uint64(c.RunPicks), total, w)
+		due, rest := divide(uint64(c.RunPicks)+1, total, w)
+		if rest > 0 {
+			due++
+		}
+		r.Note(i, "due_at_pick", float64(due))
+		if release <= uint64(r.RunTotal) && due < bestDue {
+			best, bestDue = i, due
+		}
+	}
+	return best
+}
+
+// units is a weight in whole parts; weights are told apart down to a millionth.
+func units(weight float64) uint64 {
+	return max(uint64(math.Round(weight*1e6)), 1)
+}
+
+// divide returns n·total/w and its remainder, exactly.
+func divide(n, total, w uint64) (quotient, rest uint64) {
+	hi, lo := bits.Mul64(n, total)
+	if hi >= w { // beyond 2^64 picks: out of reach
+		return math.MaxUint64, 0
+	}
+	return bits.Div64(hi, lo, w)
+}
+
+func drawByWeight(r *route.Round, total uint64) int {
+	at := r.Float64() * float64(total)
+	for i := range r.Candidates {
+		w := float64(units(r.Candidates[i].Weight))
+		r.Note(i, "share", w/float64(total))
+		if at -= w; at < 0 {
+			return i
+		}
+	}
+	return len(r.Candidates) - 1
+}
