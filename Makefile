@@ -1,0 +1,50 @@
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BIN     ?= bin/evenkeel
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X evenkeel/internal/cli.version=$(VERSION)'
+TOOL    := go tool -modfile=tools/go.mod
+
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+GODIRS     = $(wildcard bench cmd examples internal tests)
+
+.PHONY: help build cross setup lint test fuzz bench image fmt clean $(PLATFORMS:%=dist/%)
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/evenkeel, a static binary (VERSION=, BIN=, GOOS and GOARCH are heeded)
+	$(GOBUILD) -o $(BIN) ./cmd/evenkeel
+
+cross: $(PLATFORMS:%=dist/%) ## build for every platform into dist/
+$(PLATFORMS:%=dist/%): dist/%:
+	GOOS=$(*D) GOARCH=$(*F) $(GOBUILD) -o dist/evenkeel-$(*D)-$(*F)$(if $(findstring windows,$*),.exe) ./cmd/evenkeel
+
+setup: ## install what the tests need (does nothing when it is there)
+	@scripts/setup
+
+lint: ## check the format, go vet, staticcheck
+	@unformatted=$$(gofmt -l $(GODIRS)); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	$(TOOL) staticcheck ./...
+
+test: setup lint cross ## everything CI checks: set-up, lint, builds for all platforms, all tests with the race detector (TESTFLAGS=)
+	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -timeout 6m $(TESTFLAGS) ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (10s) each
+	scripts/fuzz $(FUZZTIME)
+
+bench: setup build ## compare with a direct connection and with nginx (bench/)
+	go run ./bench
+
+image: ## build the container image evenkeel:VERSION with podman or docker
+	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \
+	set -x; $$tool build --file Containerfile --build-arg VERSION=$(VERSION) --tag evenkeel:$(VERSION) .
+
+fmt: ## format all Go code
+	gofmt -w $(GODIRS)
+
+clean: ## remove what make has built, and what setup has installed below this folder
+	rm -rf bin dist .cache tests/*/node/node_modules
