@@ -276,8 +276,6 @@ func (r *Router) cut(now time.Time, n *node, q *Query, tokens int, sweep uint64)
 		return CutPinned, &n.unit, 0
 	case slices.Contains(f.ExcludeNames, n.dep.ID) || slices.Contains(f.ExcludeNames, n.dep.Endpoint):
 		return CutExcluded, &n.unit, 0
-	case slices.Contains(q.Tried, n.dep.ID):
-		return CutTried, &n.unit, 0
 	}
 	for i := -1; i < len(n.scopes); i++ {
 		u := &n.unit
@@ -290,6 +288,9 @@ func (r *Router) cut(now time.Time, n *node, q *Query, tokens int, sweep uint64)
 			}
 			return CutOpen, u, u.breaker.until.Sub(now)
 		}
+	}
+	if slices.Contains(q.Tried, n.dep.ID) {
+		return CutTried, &n.unit, 0
 	}
 	for i := -1; i < len(n.scopes); i++ {
 		u := &n.unit

@@ -1,0 +1,191 @@
+package exchange
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+)
+
+// ended takes the end of an attempt: it settles the lease and decides what follows.
+func (x *Exchange) ended(now time.Time, end *End) {
+	if x.state != running {
+		return
+	}
+	x.judge(end)
+	o := end.Outcome
+	if x.rec.Facts.Stream && !x.contentAt.IsZero() {
+		o.TTFT = x.contentAt.Sub(x.lease.Begun())
+		if o.OutputTokens > 1 && x.lastContent.After(x.contentAt) {
+			o.ITL = x.lastContent.Sub(x.contentAt) / time.Duration(o.OutputTokens-1)
+		}
+	}
+	end.Outcome = o
+	deployment := x.lease.Deployment().ID
+	x.release(now, o)
+	switch {
+	case x.gone:
+		x.finish(now, ClientGone)
+	case x.committed && !end.Broken:
+		x.finish(now, resultOf(o.Verdict, end.Class))
+	case x.committed:
+		f := failureOf(end, x.timeout)
+		f.Cut = true
+		x.fail(now, Cut, f)
+	case o.Verdict == route.Success, o.Verdict == route.NotDeploymentFault && end.Held && !end.Class.Retryable():
+		x.commit()
+		x.finish(now, resultOf(o.Verdict, end.Class))
+	default:
+		x.last = end
+		if end.Class != llm.Stale { // a stale connection says nothing about the deployment
+			x.tried = append(x.tried, deployment)
+		}
+		if x.mayRepeat(now, end) {
+			x.try(now)
+			return
+		}
+		x.giveUp(now)
+	}
+}
+
+// judge overrules what the shell saw where the exchange itself was the cause.
+func (x *Exchange) judge(end *End) {
+	o := &end.Outcome
+	switch {
+	case x.gone:
+		o.Verdict, o.Class = route.NotDeploymentFault, "client_gone"
+		end.Held = false
+	case x.timeout != "":
+		// Our own timeouts count against the deployment, but not a shorter one that the client chose.
+		o.Verdict = route.DeploymentFault
+		if x.timeout == "deadline" && x.plan.ClientDeadline > 0 && x.deadline() == x.plan.ClientDeadline {
+			o.Verdict = route.NotDeploymentFault
+		}
+		end.Class, end.Held, end.Broken = llm.Timeout, false, true
+		o.Class, o.Detail = llm.Timeout.String(), x.timeout+" passed"
+		o.Unreachable = false
+	}
+}
+
+func (x *Exchange) release(now time.Time, o route.Outcome) {
+	a := x.rec.Last()
+	a.Ended, a.Outcome = now, o
+	x.lease.Done(now, o)
+	x.lease = nil
+}
+
+func (x *Exchange) mayRepeat(now time.Time, end *End) bool {
+	return end.Class.Retryable() &&
+		len(x.rec.Attempts) < x.plan.MaxAttempts &&
+		(!end.Sent || x.plan.Repeatable) &&
+		!x.deadlinePassed(now)
+}
+
+func resultOf(v route.Verdict, c llm.Class) Result {
+	switch {
+	case v == route.Success:
+		return Complete
+	case c == llm.ClientFault:
+		return ClientFault
+	}
+	return UpstreamError
+}
+
+// giveUp ends the exchange without an answer of success: with upstream's own error if one is at hand, else
+// with ours.
+func (x *Exchange) giveUp(now time.Time) {
+	switch {
+	case x.last != nil && x.last.Held:
+		x.commit()
+		x.finish(now, UpstreamError)
+	case x.last != nil:
+		x.fail(now, Failed, failureOf(x.last, x.timeout))
+	case x.failed != nil:
+		x.fail(now, Refused, refusalOf(x.failed))
+	default:
+		x.fail(now, Refused, &Failure{Status: 503, Code: "evenkeel_queue_timeout", RetryIn: 1000,
+			Message: fmt.Sprintf("No deployment of model %q had room within the deadline of %v.", x.plan.Models[x.model], x.deadline())})
+	}
+}
+
+func (x *Exchange) fail(now time.Time, r Result, f *Failure) {
+	x.rec.Failure = f
+	x.act(Action{Kind: Fail, Failure: f})
+	x.state = over
+	x.rec.Ended, x.rec.Result = now, r
+	x.budget.end()
+}
+
+// failureOf words the end of the last attempt for the client.
+func failureOf(end *End, timeout string) *Failure {
+	switch end.Class {
+	case llm.Timeout:
+		if timeout == "deadline" {
+			return &Failure{Status: 504, Code: "evenkeel_deadline_exceeded", Message: "The deadline passed before the model answered."}
+		}
+		return &Failure{Status: 504, Code: "evenkeel_upstream_timeout", Message: "The model took too long: the limit " + timeout + " passed."}
+	case llm.Connect:
+		return &Failure{Status: 502, Code: "evenkeel_upstream_unreachable", Message: "No connection to the model's server could be made.", RetryIn: 1000}
+	case llm.RateLimited:
+		return &Failure{Status: 429, Code: "evenkeel_upstream_rate_limited", Message: "The model's server limits the rate of requests.", RetryIn: retryIn(end)}
+	case llm.Overloaded:
+		return &Failure{Status: 503, Code: "evenkeel_upstream_overloaded", Message: "The model's server is overloaded.", RetryIn: retryIn(end)}
+	case llm.Reset, llm.Truncated, llm.Stale:
+		return &Failure{Status: 502, Code: "evenkeel_upstream_closed", Message: "The model's server broke the connection before the answer was complete."}
+	case llm.Malformed:
+		return &Failure{Status: 502, Code: "evenkeel_upstream_malformed", Message: "The model's server sent an answer that is not valid HTTP."}
+	}
+	return &Failure{Status: 502, Code: "evenkeel_upstream_error", Message: "The model's server failed."}
+}
+
+func retryIn(end *End) int64 {
+	if d := end.Outcome.RetryAfter; d > 0 {
+		return d.Milliseconds()
+	}
+	return 1000
+}
+
+// refusalOf words a refusal for the client: it counts reasons and names no deployment.
+func refusalOf(r *route.Refusal) *Failure {
+	model := r.Decision.Model
+	switch r.Kind {
+	case route.NoModel:
+		return &Failure{Status: 404, Code: "model_not_found", Final: true,
+			Message: fmt.Sprintf("The model %q does not exist here. GET /v1/models lists those that do.", model)}
+	case route.QueueFull:
+		return &Failure{Status: 503, Code: "evenkeel_queue_full", RetryIn: 1000,
+			Message: fmt.Sprintf("Too many requests wait for model %q already.", model)}
+	}
+	f := &Failure{Status: 503, Code: "evenkeel_no_deployment", RetryIn: max(r.RetryIn.Milliseconds(), 1),
+		Message: fmt.Sprintf("No deployment of model %q can take the request: %s.", model, countCuts(r.Decision))}
+	if r.RetryIn == 0 {
+		f.RetryIn = 1000
+	}
+	return f
+}
+
+var cutWords = map[route.Cut]string{
+	route.CutWeight:   "switched off (weight 0)",
+	route.CutPinned:   "not the one the request names",
+	route.CutExcluded: "excluded by the request",
+	route.CutTried:    "already tried",
+	route.CutOpen:     "out after failures",
+	route.CutTrial:    "on trial after failures",
+	route.CutInFlight: "at the limit of requests",
+	route.CutTokens:   "at the limit of tokens",
+	route.CutEarlier:  "promised to earlier requests",
+}
+
+func countCuts(d *route.Decision) string {
+	counts := d.CutCounts()
+	if len(counts) == 0 {
+		return "none is known"
+	}
+	var parts []string
+	for _, c := range counts {
+		parts = append(parts, fmt.Sprintf("%d %s", c.Count, cutWords[c.Cut]))
+	}
+	return strings.Join(parts, ", ")
+}
