@@ -1,0 +1,199 @@
+// Package config reads the configuration: defaults first, a strict decode of one or several YAML files over them,
+// all problems at once with their place, and then a value that nobody changes any more.
+//
+// Adding a setting is a field here with its yaml tag, its default in Default, its check in validate.go, and a row in
+// docs/configuration.md (a test compares the two).
+package config
+
+import (
+	"time"
+
+	"evenkeel/internal/secret"
+)
+
+// Config is everything an operator can say. It is read-only once loaded, and safe for concurrent use.
+type Config struct {
+	// Listen, Admin and Metrics are host:port addresses of the three listeners; Admin and Metrics may be empty (off).
+	Listen  string `yaml:"listen"`
+	Admin   string `yaml:"admin"`
+	Metrics string `yaml:"metrics"`
+	// Auth is AuthNone where the operator explicitly serves everybody, else empty.
+	Auth string `yaml:"auth"`
+	// Credentials is CredentialsClient where the client's own key goes upstream, else empty.
+	Credentials string `yaml:"credentials"`
+	// ForwardHeaders names request headers that go upstream besides the built-in list.
+	ForwardHeaders []string `yaml:"forward_headers"`
+	// ExposeHeaders names optional response headers without their prefix: deployment, attempts, decision.
+	ExposeHeaders []string `yaml:"expose_headers"`
+	// MaxBody is the largest request body that is accepted.
+	MaxBody Size `yaml:"max_body"`
+	// DrainTimeout is how long running streams may take to finish after a stop was asked for.
+	DrainTimeout time.Duration `yaml:"drain_timeout"`
+	// HoldTimeout is how long the start of a stream may be held back so that it can still move to another deployment.
+	HoldTimeout time.Duration `yaml:"hold_timeout"`
+	// Endpoints and Models are in the order of the files.
+	Endpoints   []Endpoint   `yaml:"endpoints,named"`
+	Models      []Model      `yaml:"models,named"`
+	Strategy    Strategy     `yaml:"strategy"`
+	Deadlines   Deadlines    `yaml:"deadlines"`
+	Retry       Retry        `yaml:"retry"`
+	Queue       Queue        `yaml:"queue"`
+	VirtualKeys []VirtualKey `yaml:"virtual_keys"`
+	Log         Log          `yaml:"log"`
+	Explain     Explain      `yaml:"explain"`
+
+	// places says where each setting was written, so that Validate can point at it. Nil if built in code.
+	places map[string]place
+}
+
+// Values of Config.Auth and Config.Credentials.
+const (
+	AuthNone          = "none"
+	CredentialsClient = "client"
+)
+
+// Endpoint is a base URL that serves models with one credential.
+type Endpoint struct {
+	Name string `yaml:"-"`
+	// URL is canonical: scheme, lower-case host, port unless it is the scheme's own, perhaps a path, without a final
+	// slash and without a final /v1.
+	URL string `yaml:"url,url"`
+	// Kind is one of Kinds, or empty: then the endpoint is asked what it is.
+	Kind string `yaml:"kind"`
+	// APIKey is sent upstream; empty sends none.
+	APIKey secret.String `yaml:"api_key"`
+	// Limits hold for all deployments of this endpoint together.
+	Limits Limits `yaml:"limits"`
+	// Weight scales the capacity of all deployments of this endpoint; 0 is never picked.
+	Weight float64 `yaml:"weight"`
+	// Models lists what is served under its own name; empty means: what the endpoint itself lists.
+	Models []string `yaml:"models"`
+}
+
+// Limits bound what is sent at one time. 0 means the default: no limit for InFlight; the engine's own size, else
+// 100,000 for Tokens.
+type Limits struct {
+	InFlight int `yaml:"in_flight"`
+	Tokens   int `yaml:"tokens"`
+	// RPM and TPM (requests and tokens per minute) are accepted and not enforced by this version.
+	RPM int `yaml:"rpm"`
+	TPM int `yaml:"tpm"`
+}
+
+// Model is a name that clients ask for.
+type Model struct {
+	Name string `yaml:"-"`
+	// Providers say where the model is served; empty means: wherever an endpoint serves this very name.
+	Providers []Provider `yaml:"providers"`
+	// FallbackChain names other models to try, in order. Chains of chains are not followed.
+	FallbackChain []string `yaml:"fallback_chain"`
+	// Strategy is nil where the general one holds.
+	Strategy *Strategy `yaml:"strategy"`
+}
+
+// Provider is one endpoint that serves a model.
+type Provider struct {
+	// Name is the endpoint's name.
+	Name string `yaml:"name"`
+	// Model is the name upstream. Load fills in the model's own name.
+	Model string `yaml:"model"`
+	// Weight multiplies the endpoint's; 0 is never picked.
+	Weight float64 `yaml:"weight"`
+	Limits Limits  `yaml:"limits"`
+
+	// The rest is accepted and not acted on by this version.
+	Region        string   `yaml:"region"`
+	ContextWindow int      `yaml:"context_window,also=max_tokens"` // tokens
+	Supports      []string `yaml:"supports"`
+	Price         Price    `yaml:"price"`
+}
+
+// Price is in dollars per million tokens, and in dollars for Request.
+type Price struct {
+	Input       float64 `yaml:"input"`
+	CachedInput float64 `yaml:"cached_input"`
+	Output      float64 `yaml:"output"`
+	Request     float64 `yaml:"request"`
+}
+
+// Deadlines bound the stages of one client request.
+type Deadlines struct {
+	// Deadline runs from arrival to the first content, over queue, attempts and back-off.
+	Deadline time.Duration `yaml:"deadline"`
+	// FirstToken and BetweenTokens hold for streamed answers, per attempt.
+	FirstToken    time.Duration `yaml:"first_token"`
+	BetweenTokens time.Duration `yaml:"between_tokens"`
+	// Response replaces both where the answer is not streamed.
+	Response time.Duration `yaml:"response"`
+	// Connect bounds the TCP and TLS handshakes together.
+	Connect time.Duration `yaml:"connect"`
+}
+
+// Retry bounds attempts. The budget is a bucket that gains BudgetRatio per first attempt and holds
+// max(BudgetMin, requests in flight); each further attempt takes 1.
+type Retry struct {
+	MaxAttempts int     `yaml:"max_attempts"`
+	BudgetRatio float64 `yaml:"budget_ratio"`
+	BudgetMin   int     `yaml:"budget_min"`
+}
+
+// Queue bounds the requests that wait for room.
+type Queue struct {
+	// MaxWaiting is per model; one more is shed.
+	MaxWaiting int `yaml:"max_waiting"`
+}
+
+// VirtualKey is a key of a client of ours, known by its hash only.
+type VirtualKey struct {
+	Name string `yaml:"name"`
+	// SHA256 is the hash of the whole key: 64 lower-case hexadecimal digits.
+	SHA256 string `yaml:"sha256"`
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn, error
+	Format string `yaml:"format"` // text, json
+}
+
+// Explain bounds the memory for recent decision records.
+type Explain struct {
+	RingMiB int `yaml:"ring_mib"` // 0 keeps none
+}
+
+// Default returns the configuration that an empty file gives. It serves nothing yet.
+func Default() Config {
+	return Config{
+		Listen:       "127.0.0.1:8080",
+		Admin:        "127.0.0.1:8081",
+		MaxBody:      32 << 20,
+		DrainTimeout: 30 * time.Second,
+		HoldTimeout:  2 * time.Second,
+		Strategy:     Strategy{Name: "least_tokens"},
+		Deadlines: Deadlines{
+			Deadline:      600 * time.Second,
+			FirstToken:    300 * time.Second,
+			BetweenTokens: 120 * time.Second,
+			Response:      600 * time.Second,
+			Connect:       2 * time.Second,
+		},
+		Retry:   Retry{MaxAttempts: 3, BudgetRatio: 0.1, BudgetMin: 10},
+		Queue:   Queue{MaxWaiting: 1000},
+		Log:     Log{Level: "info", Format: "text"},
+		Explain: Explain{RingMiB: 16},
+	}
+}
+
+func (e *Endpoint) setDefaults() { e.Weight = 1 }
+func (p *Provider) setDefaults() { p.Weight = 1 }
+
+// Kinds are the endpoint kinds that can be written, in the order of the documentation.
+var Kinds = []string{
+	"openai", "anthropic", "vllm", "sglang", "llamacpp", "ollama", "tgi", "lmstudio", "triton", "openai-compatible",
+}
+
+// kindURLs are the addresses of the kinds that have a public one.
+var kindURLs = map[string]string{
+	"openai":    "https://api.openai.com",
+	"anthropic": "https://api.anthropic.com",
+}

@@ -1,0 +1,311 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"evenkeel/internal/secret"
+)
+
+// Bounds of one load: nodes are counted once per visit, so that aliases of aliases run into the bound instead of
+// expanding for ever.
+const (
+	maxNodes = 200_000
+	maxDepth = 64
+)
+
+// decoder writes YAML nodes over Go values that hold the defaults. It collects every problem and remembers where each
+// setting came from, so that a setting written twice, in one file or in two, is found.
+type decoder struct {
+	file    place // of the file being read; no line
+	nodes   int   // visited so far
+	full    bool  // the bound on nodes was reached and reported
+	sources sources
+	schema  map[reflect.Type][]field
+
+	places   map[string]place
+	problems Problems
+	warnings []Warning
+}
+
+func (d *decoder) at(n *yaml.Node) place {
+	p := d.file
+	p.line, p.col = n.Line, n.Column
+	return p
+}
+
+func (d *decoder) fail(n *yaml.Node, at *path, format string, args ...any) {
+	d.problems = append(d.problems, d.at(n).problem(at, fmt.Sprintf(format, args...)))
+}
+
+func (d *decoder) warn(n *yaml.Node, at *path, format string, args ...any) {
+	d.warnings = append(d.warnings, Warning{d.at(n).problem(at, fmt.Sprintf(format, args...))})
+}
+
+// enter follows aliases, keeps the bounds, and reports whether n may be decoded.
+func (d *decoder) enter(n *yaml.Node, at *path, depth int) (*yaml.Node, bool) {
+	for n.Kind == yaml.AliasNode && d.nodes < maxNodes {
+		d.nodes++
+		n = n.Alias
+	}
+	d.nodes++
+	switch {
+	case d.full:
+		return nil, false
+	case d.nodes >= maxNodes:
+		d.full = true
+		d.fail(n, nil, "more than %d values after following aliases; write fewer of them", maxNodes)
+		return nil, false
+	case depth > maxDepth:
+		d.fail(n, at, "nested deeper than %d levels", maxDepth)
+		return nil, false
+	case n.Style&yaml.TaggedStyle != 0:
+		d.fail(n, at, "a YAML tag (!...) is not supported; remove it")
+		return nil, false
+	}
+	return n, true
+}
+
+// claim notes that the setting at was written at n, its key. It reports a problem and false if it was written before, unless
+// both are maps of different files, which are merged.
+func (d *decoder) claim(n *yaml.Node, at *path, isMap bool) bool {
+	here, name := d.at(n), at.String()
+	before, again := d.places[name]
+	if !again {
+		d.places[name] = here
+		return true
+	}
+	if isMap && before.order != here.order {
+		return true
+	}
+	d.fail(n, at, "is set twice; the first is at %s", before)
+	return false
+}
+
+var (
+	typeSecret   = reflect.TypeFor[secret.String]()
+	typeDuration = reflect.TypeFor[time.Duration]()
+	typeSize     = reflect.TypeFor[Size]()
+	typeStrategy = reflect.TypeFor[Strategy]()
+)
+
+// value decodes n over v. BUG panics name a type that the schema must not use.
+func (d *decoder) value(n *yaml.Node, v reflect.Value, f field, at *path, depth int) {
+	n, ok := d.enter(n, at, depth)
+	if !ok {
+		return
+	}
+	isMap := mergeable(v.Type(), f)
+	key := n
+	if f.key != nil {
+		key = f.key
+	}
+	if !d.claim(key, at, isMap) {
+		return
+	}
+	switch {
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
+		if !isMap && v.Kind() != reflect.Slice { // an opened but empty section changes nothing
+			d.fail(n, at, "has no value; write one or remove the key")
+		}
+	case v.Type() == typeStrategy:
+		d.strategy(n, v.Addr().Interface().(*Strategy), at, depth)
+	case v.Type() == reflect.PointerTo(typeStrategy):
+		p := reflect.New(v.Type().Elem())
+		d.strategy(n, p.Interface().(*Strategy), at, depth)
+		v.Set(p)
+	case v.Kind() == reflect.Interface:
+		if got := d.tree(n, at, depth); got != nil {
+			v.Set(reflect.ValueOf(got))
+		}
+	case isMap && v.Kind() == reflect.Struct:
+		d.structure(n, v, at, depth)
+	case isMap:
+		d.named(n, v, at, depth)
+	case v.Kind() == reflect.Slice:
+		d.list(n, v, at, depth)
+	default:
+		d.scalar(n, v, f, at)
+	}
+}
+
+// mergeable says whether a setting is a map whose keys may be spread over several files.
+func mergeable(t reflect.Type, f field) bool {
+	return f.named || t.Kind() == reflect.Struct && t != typeSecret && t != typeStrategy
+}
+
+// structure decodes a map over the fields of a struct.
+func (d *decoder) structure(n *yaml.Node, v reflect.Value, at *path, depth int) {
+	fields := d.fieldsOf(v.Type())
+	for _, e := range d.entries(n, at, depth) {
+		f, ok := find(fields, e.name)
+		if !ok {
+			d.fail(e.key, at, "unknown key %s%s", show(e.name), didYouMean(e.name, keyNames(fields)))
+			continue
+		}
+		f.key = e.key
+		d.value(e.value, v.FieldByIndex(f.index), f, at.key(f.names[0]), depth+1)
+	}
+}
+
+// named decodes a map of structs over a slice of them, which keeps the order of the file.
+func (d *decoder) named(n *yaml.Node, v reflect.Value, at *path, depth int) {
+	byName := make(map[string]int, v.Len())
+	for i := range v.Len() {
+		byName[v.Index(i).FieldByName("Name").String()] = i
+	}
+	for _, e := range d.entries(n, at, depth) {
+		i, known := byName[e.name]
+		if !known {
+			i = v.Len()
+			byName[e.name] = i
+			v.Set(reflect.Append(v, newElement(v.Type().Elem())))
+			v.Index(i).FieldByName("Name").SetString(e.name)
+		}
+		d.value(e.value, v.Index(i), field{key: e.key}, at.key(e.name), depth+1)
+	}
+}
+
+func (d *decoder) list(n *yaml.Node, v reflect.Value, at *path, depth int) {
+	if n.Kind != yaml.SequenceNode {
+		d.fail(n, at, "must be a list such as [a, b], is %s", describe(n))
+		return
+	}
+	list := reflect.MakeSlice(v.Type(), 0, min(len(n.Content), maxNodes-d.nodes))
+	for i, item := range n.Content {
+		element := newElement(v.Type().Elem())
+		d.value(item, element, field{}, at.index(i), depth+1)
+		if d.full {
+			return
+		}
+		list = reflect.Append(list, element)
+	}
+	v.Set(list)
+}
+
+// newElement returns a settable value with the defaults of its type.
+func newElement(t reflect.Type) reflect.Value {
+	p := reflect.New(t)
+	if s, ok := p.Interface().(interface{ setDefaults() }); ok {
+		s.setDefaults()
+	}
+	return p.Elem()
+}
+
+// tree decodes n without a schema: maps, lists, and scalars by their YAML type.
+func (d *decoder) tree(n *yaml.Node, at *path, depth int) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for _, e := range d.entries(n, at, depth) {
+			d.branch(e.key, e.value, at.key(e.name), depth, func(v any) { m[e.name] = v })
+		}
+		return m
+	case yaml.SequenceNode:
+		list := []any{}
+		for i, item := range n.Content {
+			d.branch(item, item, at.index(i), depth, func(v any) { list = append(list, v) })
+		}
+		return list
+	default:
+		return plain(n)
+	}
+}
+
+func (d *decoder) branch(key, n *yaml.Node, at *path, depth int, set func(any)) {
+	if n, ok := d.enter(n, at, depth+1); ok && d.claim(key, at, false) {
+		set(d.tree(n, at, depth+1))
+	}
+}
+
+type entry struct {
+	name       string
+	key, value *yaml.Node
+}
+
+// mergeKey takes over the keys of another map; the map's own keys win.
+const mergeKey = "<<"
+
+// entries lists the keys of a map in order, those of merged maps last.
+func (d *decoder) entries(n *yaml.Node, at *path, depth int) []entry {
+	if n.Kind != yaml.MappingNode {
+		d.fail(n, at, "must be a map (key: value), is %s", describe(n))
+		return nil
+	}
+	d.nodes += len(n.Content) / 2
+	var own, merged []entry
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		switch {
+		case key.Kind != yaml.ScalarNode || key.Value == "":
+			d.fail(key, at, "a key must be text, is %s", describe(key))
+		case key.ShortTag() == "!!merge":
+			merged = append(merged, d.merged(value, at, depth)...)
+		default:
+			own = append(own, entry{key.Value, key, value})
+		}
+	}
+	if len(merged) == 0 {
+		return own
+	}
+	known := make(map[string]bool, len(own))
+	for _, e := range own {
+		known[e.name] = true
+	}
+	for _, e := range merged {
+		if !known[e.name] {
+			known[e.name] = true
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// merged lists the entries of the value of a merge key: one map or a list of them, the first wins.
+func (d *decoder) merged(n *yaml.Node, at *path, depth int) []entry {
+	n, ok := d.enter(n, at, depth)
+	if !ok {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode {
+		return d.entries(n, at, depth+1)
+	}
+	var all []entry
+	for _, item := range n.Content {
+		if item, ok := d.enter(item, at, depth+1); ok {
+			all = append(all, d.entries(item, at, depth+2)...)
+		}
+	}
+	return all
+}
+
+// describe says what a node is without repeating its text, which may be a secret.
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a map"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Kind == yaml.ScalarNode && n.Value == "":
+		return "empty"
+	case n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ":"):
+		return "text (is a space missing after a colon?)"
+	default:
+		return "text"
+	}
+}
+
+// fieldsOf is the package's fieldsOf, remembered.
+func (d *decoder) fieldsOf(t reflect.Type) []field {
+	if _, known := d.schema[t]; !known {
+		d.schema[t] = fieldsOf(t)
+	}
+	return d.schema[t]
+}

@@ -1,0 +1,192 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	// File is empty, and Line and Column are 0, where the place is not known. Both count from 1.
+	File         string
+	Line, Column int
+	// Path names the setting, as in endpoints.gpu-1.limits.tokens; it may be empty.
+	Path string
+	// Text says what is wrong, with which value, and what to do.
+	Text string
+
+	order int // of the file among the loaded ones
+}
+
+// String gives the problem in one line: file:line:column: path: text.
+func (p Problem) String() string {
+	var parts []string
+	switch {
+	case p.Line > 0:
+		parts = append(parts, fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column))
+	case p.File != "":
+		parts = append(parts, p.File)
+	}
+	if p.Path != "" {
+		parts = append(parts, p.Path)
+	}
+	return strings.Join(append(parts, p.Text), ": ")
+}
+
+// Problems is the error of Load and Validate: everything that is wrong, in the order of the files, one line each. No
+// line ever holds a secret.
+type Problems []Problem
+
+// Error implements error.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, problem := range p {
+		lines[i] = problem.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// err returns the sorted problems as an error, nil if there are none.
+func (p Problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	sortProblems(p)
+	return p
+}
+
+func sortProblems(list []Problem) {
+	slices.SortStableFunc(list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// Warning is something that is accepted and that the operator should know.
+type Warning struct{ Problem }
+
+// place is where a setting was written. order counts the loaded files from 0 and is -1 for what was not in a file.
+type place struct {
+	file      string
+	order     int
+	line, col int
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.col) }
+
+func (p place) problem(at *path, text string) Problem {
+	return Problem{File: p.file, Line: p.line, Column: p.col, Path: at.String(), Text: text, order: p.order}
+}
+
+// path is the way to a setting. nil is the whole document.
+type path struct {
+	parent *path
+	text   string
+}
+
+func (p *path) String() string {
+	if p == nil {
+		return ""
+	}
+	return p.text
+}
+
+// key returns the path of a key of the map at p. Names that would be ambiguous with a dot are quoted.
+func (p *path) key(name string) *path {
+	switch {
+	case !plainName(name):
+		return &path{p, p.String() + "[" + strconv.Quote(name) + "]"}
+	case p == nil:
+		return &path{nil, name}
+	default:
+		return &path{p, p.text + "." + name}
+	}
+}
+
+// keys is key for each name in turn.
+func (p *path) keys(names ...string) *path {
+	for _, name := range names {
+		p = p.key(name)
+	}
+	return p
+}
+
+func (p *path) index(i int) *path { return &path{p, p.String() + "[" + strconv.Itoa(i) + "]"} }
+
+func plainName(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
+	})
+}
+
+// longestShown bounds, in runes, how much of a value a message repeats.
+const longestShown = 64
+
+// show quotes a value for a message, and cuts a long one.
+func show(text string) string {
+	if utf8.RuneCountInString(text) > longestShown {
+		return strconv.Quote(string([]rune(text)[:longestShown]) + "...")
+	}
+	return strconv.Quote(text)
+}
+
+// didYouMean gives the end of a message about an unknown word: the nearest known one, else the list of them.
+func didYouMean(word string, known []string) string {
+	if near := nearest(word, known); near != "" {
+		return "; did you mean " + strconv.Quote(near) + "?"
+	}
+	switch {
+	case len(known) == 0:
+		return ""
+	case len(known) > 20:
+		return fmt.Sprintf("; known are %s and %d more", strings.Join(known[:20], ", "), len(known)-20)
+	default:
+		return "; known are: " + strings.Join(known, ", ")
+	}
+}
+
+// nearest returns the known word that differs from word by the fewest typing errors, and at most by a third of its
+// length; empty if there is none.
+func nearest(word string, known []string) string {
+	if len(word) > longestShown {
+		return ""
+	}
+	best, bestDistance := "", max(len(word)/3, 1)+1
+	for _, candidate := range known {
+		if abs(len(candidate)-len(word)) >= bestDistance {
+			continue
+		}
+		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < bestDistance {
+			best, bestDistance = candidate, d
+		}
+	}
+	return best
+}
+
+// distance is the number of insertions, deletions, substitutions and swaps of neighbours that turn a into b.
+func distance(a, b string) int {
+	before, previous, current := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range previous {
+		previous[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		current[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			current[j] = min(previous[j]+1, current[j-1]+1, previous[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				current[j] = min(current[j], before[j-2]+1)
+			}
+		}
+		before, previous, current = previous, current, before
+	}
+	return previous[len(b)]
+}
+
+func abs(n int) int { return max(n, -n) }

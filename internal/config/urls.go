@@ -1,0 +1,115 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"evenkeel/internal/secret"
+)
+
+// canonicalURL checks the address of an endpoint and brings it into one form: lower-case scheme and host, no default
+// port, no final slash and no final /v1, since requests bring their own /v1/... . Its errors never hold the address.
+func canonicalURL(text string) (string, error) {
+	if !strings.Contains(text, "://") {
+		return "", errors.New("needs http:// or https:// in front")
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", errors.New("is not a URL such as http://10.0.0.1:8000")
+	}
+	scheme := strings.ToLower(u.Scheme)
+	switch {
+	case scheme == "dns+http" || scheme == "dns+https":
+		return "", errors.New("is a scheme that this version does not have; write one endpoint per address")
+	case scheme != "http" && scheme != "https":
+		return "", errors.New("must start with http:// or https://")
+	case u.User != nil:
+		return "", errors.New("must not hold a user or password; write the credential as api_key")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(text, "#"):
+		return "", errors.New("must not hold ? or #; write host and path only")
+	case u.Hostname() == "" || strings.ContainsAny(u.Hostname(), " \t"):
+		return "", errors.New("has no host; write http://HOST:PORT")
+	}
+	host, err := canonicalHost(u, scheme)
+	if err != nil {
+		return "", err
+	}
+	path := strings.TrimRight(u.EscapedPath(), "/")
+	path = strings.TrimRight(strings.TrimSuffix(path, "/v1"), "/")
+	return scheme + "://" + host + path, nil
+}
+
+func canonicalHost(u *url.URL, scheme string) (string, error) {
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if strings.Contains(host, ":") {
+		if net.ParseIP(strings.SplitN(host, "%", 2)[0]) == nil {
+			return "", errors.New("has an IPv6 address that is not one")
+		}
+		host = "[" + strings.ReplaceAll(host, "%", "%25") + "]"
+	}
+	if strings.HasSuffix(u.Host, ":") {
+		return "", errors.New("has a colon without a port")
+	}
+	if port == "" {
+		return host, nil
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", errors.New("has a port outside of 1 to 65535")
+	}
+	if scheme == "http" && n == 80 || scheme == "https" && n == 443 {
+		return host, nil
+	}
+	return host + ":" + strconv.FormatUint(n, 10), nil
+}
+
+// showURL quotes an address for a message without what may be a secret in it: user, password and query.
+func showURL(text string) string {
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		scheme := ""
+		if j := strings.Index(text, "://"); j >= 0 && j < i {
+			scheme = text[:j+3]
+		}
+		text = scheme + secret.Redacted + text[i:]
+	}
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		text = text[:i+1] + "..."
+	}
+	return show(text)
+}
+
+// FromURLs returns the configuration of a command line with addresses only. Each endpoint is named by its host and
+// port, is asked what it is, and gets upstreamKey.
+func FromURLs(urls []string, upstreamKey secret.String) (*Config, error) {
+	c := Default()
+	var problems Problems
+	first := map[string]string{}
+	for _, text := range urls {
+		canonical, err := canonicalURL(text)
+		if err != nil {
+			problems = append(problems, Problem{Text: "URL " + showURL(text) + " " + err.Error()})
+			continue
+		}
+		_, name, _ := strings.Cut(canonical, "://")
+		name, _, _ = strings.Cut(name, "/")
+		if before, again := first[name]; again {
+			problems = append(problems, Problem{Text: "URLs " + showURL(before) + " and " + showURL(text) +
+				" are both named " + name + "; remove one, or name them in a config file"})
+			continue
+		}
+		first[name] = text
+		endpoint := Endpoint{Name: name, URL: canonical, APIKey: upstreamKey}
+		endpoint.setDefaults()
+		c.Endpoints = append(c.Endpoints, endpoint)
+	}
+	if len(urls) == 0 {
+		problems = append(problems, Problem{Text: "no URL of an endpoint; write one such as http://10.0.0.1:8000"})
+	}
+	if err := problems.err(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}

@@ -1,0 +1,415 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// longestName bounds the names of endpoints, models and keys, in bytes.
+const longestName = 256
+
+// Validate checks the whole configuration, as it stands after flags were applied. check judges each strategy that is
+// named; nil judges none. The error is of type Problems and lists all that is wrong.
+func (c *Config) Validate(check func(Strategy) error) error {
+	v := &validator{config: c}
+	v.content()
+	v.exposure()
+	root := (*path)(nil)
+	if len(c.Endpoints) == 0 {
+		v.fail(root.key("endpoints"), "there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}")
+	}
+	v.strategy(c.Strategy, root.key("strategy"), check)
+	for _, m := range c.Models {
+		if m.Strategy != nil {
+			v.strategy(*m.Strategy, root.keys("models", m.Name, "strategy"), check)
+		}
+	}
+	return v.problems.err()
+}
+
+type validator struct {
+	config   *Config
+	problems Problems
+	warnings []Warning
+}
+
+// problem places text at the setting, or at the nearest setting around it that was written.
+func (v *validator) problem(at *path, format string, args []any) Problem {
+	where := place{order: -1}
+	for p := at; p != nil; p = p.parent {
+		if written, ok := v.config.places[p.String()]; ok {
+			where = written
+			break
+		}
+	}
+	return where.problem(at, fmt.Sprintf(format, args...))
+}
+
+func (v *validator) fail(at *path, format string, args ...any) {
+	v.problems = append(v.problems, v.problem(at, format, args))
+}
+
+func (v *validator) warn(at *path, format string, args ...any) {
+	v.warnings = append(v.warnings, Warning{v.problem(at, format, args)})
+}
+
+// failBelow takes over a problem whose path starts at at.
+func (v *validator) failBelow(at *path, p Problem) {
+	if p.Path != "" {
+		at = &path{at, at.String() + "." + p.Path}
+	}
+	v.fail(at, "%s", p.Text)
+}
+
+// written reports whether the setting was in a file, so that a value which could not be read is not also called missing.
+func (v *validator) written(at *path) bool {
+	_, ok := v.config.places[at.String()]
+	return ok
+}
+
+// content checks everything that does not depend on who can reach the listeners.
+func (v *validator) content() {
+	c, root := v.config, (*path)(nil)
+	v.positive(root.key("drain_timeout"), c.DrainTimeout)
+	v.positive(root.key("hold_timeout"), c.HoldTimeout)
+	if c.MaxBody <= 0 {
+		v.fail(root.key("max_body"), "must be more than 0, is %d", c.MaxBody)
+	}
+	at := root.key("deadlines")
+	v.positive(at.key("deadline"), c.Deadlines.Deadline)
+	v.positive(at.key("first_token"), c.Deadlines.FirstToken)
+	v.positive(at.key("between_tokens"), c.Deadlines.BetweenTokens)
+	v.positive(at.key("response"), c.Deadlines.Response)
+	v.positive(at.key("connect"), c.Deadlines.Connect)
+	if n := c.Retry.MaxAttempts; n < 1 || n > 10 {
+		v.fail(root.keys("retry", "max_attempts"), "must be 1 to 10 (1 never repeats), is %d", n)
+	}
+	if r := c.Retry.BudgetRatio; !(r >= 0 && r <= 1) {
+		v.fail(root.keys("retry", "budget_ratio"), "must be 0 to 1, is %v", r)
+	}
+	v.notNegative(root.keys("retry", "budget_min"), c.Retry.BudgetMin)
+	v.notNegative(root.keys("queue", "max_waiting"), c.Queue.MaxWaiting)
+	v.notNegative(root.keys("explain", "ring_mib"), c.Explain.RingMiB)
+	v.oneOf(root.keys("log", "level"), c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf(root.keys("log", "format"), c.Log.Format, "text", "json")
+	v.oneOf(root.key("auth"), c.Auth, "", AuthNone)
+	v.oneOf(root.key("credentials"), c.Credentials, "", CredentialsClient)
+	v.headers()
+	v.endpoints()
+	v.models()
+	v.virtualKeys()
+}
+
+func (v *validator) positive(at *path, d time.Duration) {
+	if d <= 0 {
+		v.fail(at, "must be more than 0, is %s", d)
+	}
+}
+
+func (v *validator) notNegative(at *path, n int) {
+	if n < 0 {
+		v.fail(at, "must be 0 or more, is %d", n)
+	}
+}
+
+// weight reports whether w is a weight that picks.
+func (v *validator) weight(at *path, w float64) bool {
+	if !(w >= 0 && w <= 1e9) {
+		v.fail(at, "must be 0 to 1000000000, is %v", w)
+	}
+	return w != 0
+}
+
+func (v *validator) oneOf(at *path, value string, known ...string) {
+	if !slices.Contains(known, value) {
+		v.fail(at, "unknown value %s%s", show(value), didYouMean(value, slices.DeleteFunc(known, func(s string) bool { return s == "" })))
+	}
+}
+
+// name checks a name of ours; refused lists characters that it must not hold besides spaces and control characters.
+func (v *validator) name(at *path, name, refused string) {
+	switch {
+	case name == "":
+		v.fail(at, "the name is empty")
+	case len(name) > longestName:
+		v.fail(at, "the name is longer than %d bytes", longestName)
+	case strings.ContainsAny(name, refused) || strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}):
+		also := ""
+		if refused != "" {
+			also = ", " + strings.Join(strings.Split(refused, ""), ", ")
+		}
+		v.fail(at, "the name %s must not hold spaces, control characters%s", show(name), also)
+	}
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'+.^_`|~-]+$")
+
+// neverForwarded are credentials of the client, and headers that belong to one connection.
+var neverForwarded = map[string]string{
+	"authorization": "credential", "x-api-key": "credential", "api-key": "credential", "proxy-authorization": "credential",
+	"host": "connection", "content-length": "connection", "transfer-encoding": "connection", "connection": "connection",
+	"keep-alive": "connection", "te": "connection", "trailer": "connection", "upgrade": "connection",
+	"proxy-connection": "connection", "expect": "connection",
+}
+
+func (v *validator) headers() {
+	at := (*path)(nil).key("forward_headers")
+	for i, name := range v.config.ForwardHeaders {
+		switch kind := neverForwarded[strings.ToLower(name)]; {
+		case kind == "credential":
+			v.fail(at.index(i), "%s is the client's credential; to send it upstream write credentials: client", show(name))
+		case kind == "connection":
+			v.fail(at.index(i), "%s belongs to one connection and is never passed on; remove it", show(name))
+		case !headerName.MatchString(name):
+			v.fail(at.index(i), "%s is not the name of a header (patterns are not supported)", show(name))
+		}
+	}
+	at = (*path)(nil).key("expose_headers")
+	for i, name := range v.config.ExposeHeaders {
+		v.oneOf(at.index(i), name, "deployment", "attempts", "decision")
+	}
+}
+
+func (v *validator) endpoints() {
+	all := (*path)(nil).key("endpoints")
+	pickable := len(v.config.Endpoints) == 0
+	type address struct{ url, key string }
+	first := map[address]string{}
+	for _, e := range v.config.Endpoints {
+		at := all.key(e.Name)
+		v.name(at, e.Name, "/#")
+		v.endpointURL(at, e)
+		if e.Kind != "" && !slices.Contains(Kinds, e.Kind) {
+			v.fail(at.key("kind"), "unknown kind %s%s", show(e.Kind), didYouMean(e.Kind, Kinds))
+		}
+		v.limits(at, e.Limits)
+		if v.weight(at.key("weight"), e.Weight) {
+			pickable = true
+		}
+		seen := map[string]bool{}
+		for i, name := range e.Models {
+			v.name(at.key("models").index(i), name, "")
+			if seen[name] {
+				v.fail(at.key("models").index(i), "%s is listed twice", show(name))
+			}
+			seen[name] = true
+		}
+		same := address{e.URL, e.APIKey.Reveal()}
+		if before, again := first[same]; again && e.URL != "" {
+			v.warn(at.key("url"), "is the address and key of endpoint %s too; it will count as two", before)
+		}
+		first[same] = cmp.Or(first[same], e.Name)
+	}
+	if !pickable {
+		v.fail(all, "every weight is 0, so nothing could be picked; give one endpoint a weight above 0")
+	}
+}
+
+func (v *validator) endpointURL(at *path, e Endpoint) {
+	if e.URL == "" {
+		if !v.written(at.key("url")) {
+			v.fail(at, "needs a url such as http://10.0.0.1:8000 (only kinds openai and anthropic have one of their own)")
+		}
+		return
+	}
+	if canonical, err := canonicalURL(e.URL); err != nil || canonical != e.URL {
+		v.fail(at.key("url"), "is not a canonical address")
+	}
+}
+
+func (v *validator) limits(at *path, l Limits) {
+	at = at.key("limits")
+	v.notNegative(at.key("in_flight"), l.InFlight)
+	v.notNegative(at.key("tokens"), l.Tokens)
+	v.notNegative(at.key("rpm"), l.RPM)
+	v.notNegative(at.key("tpm"), l.TPM)
+}
+
+func (v *validator) models() {
+	endpoints, models := words{}, words{}
+	for _, e := range v.config.Endpoints {
+		endpoints.add(e.Name)
+		for _, name := range e.Models {
+			models.add(name)
+		}
+	}
+	for _, m := range v.config.Models {
+		models.add(m.Name)
+	}
+	for _, m := range v.config.Models {
+		at := (*path)(nil).keys("models", m.Name)
+		v.name(at, m.Name, "")
+		v.providers(at.key("providers"), m, endpoints)
+		v.chain(at.key("fallback_chain"), m, models)
+	}
+}
+
+// words is a set of names.
+type words map[string]struct{}
+
+func (w words) add(name string) { w[name] = struct{}{} }
+
+func (w words) has(name string) bool {
+	_, ok := w[name]
+	return ok
+}
+
+// enough bounds how many messages come with a suggestion, which costs a walk over all names.
+const enough = 100
+
+// near gives the end of a message about an unknown name: the nearest known one, if there is one.
+func (v *validator) near(name string, known words) string {
+	if len(v.problems)+len(v.warnings) > enough {
+		return ""
+	}
+	if near := nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
+		return "; did you mean " + strconv.Quote(near) + "?"
+	}
+	return ""
+}
+
+func (v *validator) providers(all *path, m Model, endpoints words) {
+	type deployment struct{ endpoint, model string }
+	seen := map[deployment]bool{}
+	pickable := len(m.Providers) == 0
+	for i, p := range m.Providers {
+		at := all.index(i)
+		switch {
+		case p.Name == "":
+			if !v.written(at.key("name")) {
+				v.fail(at, "needs a name: that of the endpoint which serves the model")
+			}
+		case !endpoints.has(p.Name):
+			v.fail(at.key("name"), "no endpoint is named %s%s", show(p.Name), v.near(p.Name, endpoints))
+		case seen[deployment{p.Name, p.Model}]:
+			v.fail(at, "endpoint %s serves %s twice; add up the weights", p.Name, show(p.Model))
+		}
+		seen[deployment{p.Name, p.Model}] = true
+		if p.Model != "" {
+			v.name(at.key("model"), p.Model, "")
+		}
+		v.limits(at, p.Limits)
+		v.notNegative(at.key("context_window"), p.ContextWindow)
+		v.price(at.key("price"), p.Price)
+		if v.weight(at.key("weight"), p.Weight) {
+			pickable = true
+		}
+	}
+	if !pickable {
+		v.fail(all, "every weight is 0, so nothing could be picked; give one provider a weight above 0")
+	}
+}
+
+func (v *validator) price(at *path, p Price) {
+	for _, one := range []struct {
+		key     string
+		dollars float64
+	}{{"input", p.Input}, {"cached_input", p.CachedInput}, {"output", p.Output}, {"request", p.Request}} {
+		if !(one.dollars >= 0) {
+			v.fail(at.key(one.key), "must be 0 or more, is %v", one.dollars)
+		}
+	}
+}
+
+func (v *validator) chain(all *path, m Model, models words) {
+	seen := words{}
+	for i, link := range m.FallbackChain {
+		at := all.index(i)
+		switch {
+		case link == m.Name:
+			v.fail(at, "a model cannot fall back to itself; remove it")
+		case seen.has(link):
+			v.fail(at, "%s is in the chain twice; remove one", show(link))
+		case !models.has(link):
+			v.warn(at, "no model %s is configured; the link is skipped while no endpoint serves it%s", show(link), v.near(link, models))
+		}
+		seen.add(link)
+	}
+}
+
+var sha256Hex = regexp.MustCompile("^[0-9a-f]{64}$")
+
+func (v *validator) virtualKeys() {
+	all := (*path)(nil).key("virtual_keys")
+	names, hashes := map[string]bool{}, map[string]bool{}
+	for i, k := range v.config.VirtualKeys {
+		at := all.index(i)
+		v.name(at.key("name"), k.Name, "")
+		switch {
+		case k.Name != "" && names[k.Name]:
+			v.fail(at.key("name"), "the name %s is used twice", show(k.Name))
+		case !sha256Hex.MatchString(k.SHA256):
+			v.fail(at.key("sha256"), "must be the SHA-256 of the key, 64 hexadecimal digits; get it with: printf %%s \"$KEY\" | sha256sum")
+		case hashes[k.SHA256]:
+			v.fail(at.key("sha256"), "another virtual key has the same hash")
+		}
+		names[k.Name], hashes[k.SHA256] = true, true
+	}
+}
+
+// exposure checks who can reach the listeners against what protects them.
+func (v *validator) exposure() {
+	c, root := v.config, (*path)(nil)
+	listen, admin := v.address(root.key("listen"), c.Listen, true), v.address(root.key("admin"), c.Admin, false)
+	metrics := v.address(root.key("metrics"), c.Metrics, false)
+	if listen.beyond && len(c.VirtualKeys) == 0 && c.Auth != AuthNone {
+		v.fail(root.key("listen"), "%s is reachable by others without a key; write virtual_keys, or auth: none (--no-auth) to serve everybody", c.Listen)
+	}
+	if listen.beyond && c.Credentials == CredentialsClient {
+		v.fail(root.key("credentials"), "client passes every caller's key on, which is allowed on loopback only; listen on 127.0.0.1 or use api_key")
+	}
+	if c.Credentials == CredentialsClient && len(c.VirtualKeys) > 0 {
+		v.fail(root.key("credentials"), "client would send virtual keys upstream; remove credentials or virtual_keys")
+	}
+	if c.Auth == AuthNone && len(c.VirtualKeys) > 0 {
+		v.fail(root.key("auth"), "none contradicts virtual_keys; remove one of them")
+	}
+	if admin.beyond {
+		v.fail(root.key("admin"), "%s is reachable by others, and the admin listener asks for no credential in this version; listen on 127.0.0.1 (for scrapers there is metrics:)", c.Admin)
+	}
+	for _, pair := range []struct {
+		key         string
+		one, other  listener
+		otherListen string
+	}{{"admin", admin, listen, "listen"}, {"metrics", metrics, listen, "listen"}, {"metrics", metrics, admin, "admin"}} {
+		if pair.one.port != 0 && pair.one.port == pair.other.port && pair.one.host == pair.other.host {
+			v.fail(root.key(pair.key), "is the same address as %s; give it another port", pair.otherListen)
+		}
+	}
+}
+
+type listener struct {
+	host   string
+	port   uint16 // 0: chosen by the system, or off
+	beyond bool   // other machines can reach it
+}
+
+// address reads host:port. A host that is a name counts as reachable by others, but for localhost.
+func (v *validator) address(at *path, text string, needed bool) listener {
+	if text == "" {
+		if needed {
+			v.fail(at, "is empty; write an address such as 127.0.0.1:8080")
+		}
+		return listener{}
+	}
+	host, port, err := net.SplitHostPort(text)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || portErr != nil || strings.ContainsAny(host, " \t/@") {
+		v.fail(at, "must be host:port such as 127.0.0.1:8080, is %s", show(text))
+		return listener{}
+	}
+	ip, err := netip.ParseAddr(host)
+	loopback := err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+	return listener{host, uint16(n), !loopback}
+}
