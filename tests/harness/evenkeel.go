@@ -1,0 +1,95 @@
+package harness
+
+import (
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// Balancer is a running evenkeel.
+type Balancer struct {
+	URL      string // of the data listener, http://127.0.0.1:PORT
+	AdminURL string
+	process  *Process
+}
+
+// Evenkeel builds the program, runs `evenkeel serve` with the arguments on free
+// loopback ports until the test ends, and returns when it is ready.
+func Evenkeel(t testing.TB, args ...string) *Balancer {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "evenkeel")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/evenkeel")
+	build.Dir = Root(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build ./cmd/evenkeel: %v\n%s", err, out)
+	}
+	serve := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+	b := &Balancer{process: Start(t, exec.Command(binary, serve...))}
+	b.URL = "http://" + b.process.Await(t, listening, 10*time.Second)[1]
+	b.AdminURL = "http://" + b.process.Await(t, listening, 10*time.Second)[1]
+	Eventually(t, 10*time.Second, "evenkeel is ready", func() bool {
+		status, _, err := Get(b.URL + "/readyz")
+		return err == nil && status == http.StatusOK
+	})
+	return b
+}
+
+// listening matches the log line that names a bound address.
+var listening = regexp.MustCompile(`\bmsg="?listening"?.*\baddr="?(127\.0\.0\.1:\d+)`)
+
+// InFlight returns the sum of the gauge evenkeel_in_flight.
+func (b *Balancer) InFlight(t testing.TB) float64 {
+	t.Helper()
+	status, body, err := Get(b.AdminURL + "/metrics")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("GET %s/metrics: status %d, %v", b.AdminURL, status, err)
+	}
+	sum := 0.0
+	for _, m := range inFlight.FindAllSubmatch(body, -1) {
+		value, err := strconv.ParseFloat(string(m[1]), 64)
+		if err != nil {
+			t.Fatalf("metrics: %q: %v", m[0], err)
+		}
+		sum += value
+	}
+	return sum
+}
+
+var inFlight = regexp.MustCompile(`(?m)^evenkeel_in_flight(?:\{[^}]*\})? (\S+)$`)
+
+// Log returns what the balancer has logged so far.
+func (b *Balancer) Log() string { return b.process.Output() }
+
+// Get fetches a URL on a connection of its own.
+func Get(url string) (status int, body []byte, err error) {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Close = true
+	resp, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+// Eventually asks every 10 ms whether the condition holds and fails the test
+// if it does not within the limit.
+func Eventually(t testing.TB, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(limit); !holds(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}

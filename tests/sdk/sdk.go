@@ -1,0 +1,78 @@
+// Package sdk runs official client libraries: the programs beside it, in
+// Python and JavaScript, each with named scenarios.
+package sdk
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"evenkeel/tests/harness"
+)
+
+// Client is one official library.
+type Client struct {
+	Name     string // for the names of tests
+	language string
+	library  string // the program's first argument
+}
+
+// OpenAI and Anthropic are the libraries for each dialect.
+var (
+	OpenAI    = []Client{{"python-openai", "python", "openai"}, {"node-openai", "node", "openai"}}
+	Anthropic = []Client{{"python-anthropic", "python", "anthropic"}, {"node-anthropic", "node", "anthropic"}}
+)
+
+// scenarioLimit ends a scenario that hangs. The long ones are a 64 KiB prompt
+// on a real engine and 16 streams at once on a busy machine.
+const scenarioLimit = 90 * time.Second
+
+// Runner is a running program that waits for names of scenarios.
+type Runner struct {
+	client  Client
+	process *harness.Process
+}
+
+// Start starts a client against baseURL (without /v1) until the test ends. An
+// empty key sends a placeholder.
+func Start(t testing.TB, client Client, baseURL, key, model string) *Runner {
+	t.Helper()
+	dir := filepath.Join(harness.Root(t), "tests", "sdk", client.language)
+	var cmd *exec.Cmd
+	if client.language == "python" {
+		cmd = exec.Command(harness.Python(t), filepath.Join(dir, "run.py"), client.library)
+	} else {
+		cmd = exec.Command(harness.Node(t), filepath.Join(dir, "run.mjs"), client.library)
+	}
+	cmd.Env = append(os.Environ(), "BASE_URL="+baseURL, "API_KEY="+key, "MODEL="+model, "PYTHONDONTWRITEBYTECODE=1")
+	return &Runner{client, harness.Start(t, cmd)}
+}
+
+var resultLine = regexp.MustCompile(`^(\{"name".*\})$`)
+
+// Run runs one scenario, fails the test if the scenario failed, and returns
+// what it reports.
+func (r *Runner) Run(t testing.TB, scenario string) string {
+	t.Helper()
+	r.process.WriteLine(t, scenario)
+	line := r.process.Await(t, resultLine, scenarioLimit)[1]
+	var result struct {
+		Name   string `json:"name"`
+		OK     bool   `json:"ok"`
+		Detail string `json:"detail"`
+	}
+	if err := json.Unmarshal([]byte(line), &result); err != nil {
+		t.Fatalf("%s wrote no result: %v: %s", r.client.Name, err, line)
+	}
+	if result.Name != scenario {
+		t.Fatalf("%s answered for scenario %q, want %q", r.client.Name, result.Name, scenario)
+	}
+	if !result.OK {
+		t.Errorf("%s: %s: %s", r.client.Name, scenario, result.Detail)
+	}
+	return result.Detail
+}
