@@ -1,0 +1,243 @@
+package mock
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const jsonType = "application/json"
+
+// dialects are the API calls by path.
+var dialects = map[string]dialect{
+	"/v1/chat/completions":      chat{},
+	"/v1/completions":           completion{},
+	"/v1/responses":             responses{},
+	"/v1/embeddings":            embeddings{},
+	"/v1/messages":              messages{},
+	"/v1/messages/count_tokens": countTokens{},
+}
+
+// handle answers c.req. An error ends the connection.
+func (c *conn) handle() error {
+	if err := c.readBody(); err != nil {
+		if errors.Is(err, errBodyTooBig) {
+			c.last = true
+			c.fail(c.dialect(), problem{status: http.StatusRequestEntityTooLarge, message: "the request body is above 64 MiB"})
+		}
+		return err
+	}
+	path := c.req.URL.Path
+	if strings.HasPrefix(path, "/mock/") {
+		return c.control(path)
+	}
+	c.engine.record.add(c.req, c.body)
+	if c.req.Header.Get("X-Mock-Echo") == "1" {
+		kind := c.req.Header.Get("Content-Type")
+		return c.respond(http.StatusOK, kind, c.body)
+	}
+	if c.req.Method == http.MethodPost && dialects[path] != nil {
+		return c.counted(dialects[path])
+	}
+	f := c.faultFor(false)
+	if done, err := c.door(f); done {
+		return err
+	}
+	if f != nil && f.Kind == "hang" {
+		return c.hang()
+	}
+	if !c.authorized() {
+		return c.refuseKey()
+	}
+	return c.static(path)
+}
+
+// dialect is the one whose errors a client of this path understands.
+func (c *conn) dialect() dialect {
+	if d := dialects[c.req.URL.Path]; d != nil {
+		return d
+	}
+	return chat{}
+}
+
+func (c *conn) fail(d dialect, p problem, extra ...string) error {
+	return c.respond(p.status, jsonType, d.problem(nil, p), extra...)
+}
+
+func (c *conn) authorized() bool {
+	key := c.engine.cfg.APIKey
+	return key == "" || !strings.HasPrefix(c.req.URL.Path, "/v1/") ||
+		c.req.Header.Get("Authorization") == "Bearer "+key || c.req.Header.Get("X-Api-Key") == key
+}
+
+func (c *conn) refuseKey() error {
+	return c.fail(c.dialect(), problem{status: http.StatusUnauthorized, code: "invalid_api_key", message: "the API key is missing or wrong"})
+}
+
+// counted answers an API call and counts how it ended.
+func (c *conn) counted(d dialect) error {
+	n := &c.engine.count
+	n.started.Add(1)
+	c.counting = true
+	err := c.call(d)
+	switch {
+	case err == nil:
+		n.completed.Add(1)
+	case errors.Is(err, errClientGone):
+		n.aborted.Add(1)
+	case errors.Is(err, errEndedEarly):
+		n.cut.Add(1)
+		return nil
+	default:
+		n.cut.Add(1)
+	}
+	return err
+}
+
+// call answers an API call.
+func (c *conn) call(d dialect) error {
+	f := c.faultFor(true)
+	if done, err := c.door(f); done {
+		return err
+	}
+	if !c.authorized() {
+		return c.refuseKey()
+	}
+	in, err := parseCall(c.body)
+	if err != nil {
+		return c.fail(d, problem{status: http.StatusBadRequest, message: err.Error()})
+	}
+	if in.model == nil {
+		return c.fail(d, problem{status: http.StatusBadRequest, message: "model is required", param: "model"})
+	}
+	if field, ok := d.needs(&in); !ok {
+		return c.fail(d, problem{status: http.StatusBadRequest, message: field + " is required", param: field})
+	}
+	model := c.engine.models[string(in.model)]
+	if model == nil {
+		return c.unknownModel(d, string(in.model))
+	}
+	a := &c.answer
+	a.prepare(c.engine, in, model)
+	if _, ok := d.(countTokens); ok {
+		return c.respond(http.StatusOK, jsonType, d.whole(nil, a))
+	}
+	ok, err := c.admit()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return c.fail(d, problem{status: http.StatusServiceUnavailable, message: "the queue is full", code: "queue_full"})
+	}
+	defer c.engine.slots.release()
+	held := int64(a.promptTokens() + a.tokens)
+	c.engine.count.heldTokens.Add(held)
+	defer c.engine.count.heldTokens.Add(-held)
+	return c.run(d, a, f)
+}
+
+func (c *conn) unknownModel(d dialect, model string) error {
+	return c.fail(d, problem{status: http.StatusNotFound, param: "model", code: "model_not_found",
+		message: "The model `" + model + "` does not exist."})
+}
+
+// admit waits for a slot; false if the queue is full.
+func (c *conn) admit() (bool, error) {
+	s := &c.engine.slots
+	granted, w := s.take(c.poke)
+	if granted || w == nil {
+		return granted, nil
+	}
+	if err := c.park(func() bool { return s.granted(w) }); err != nil {
+		s.leave(w)
+		return false, err
+	}
+	return true, nil
+}
+
+// run answers an admitted call in the engine's time.
+func (c *conn) run(d dialect, a *answer, f *Fault) error {
+	cfg := &c.engine.cfg
+	first := cfg.BaseLatency + cfg.prefill(a.promptTokens())
+	step := cfg.InterToken
+	if f != nil {
+		switch f.Kind {
+		case "hang":
+			return c.hang()
+		case "slow":
+			first, step = scaled(first, f.Factor), scaled(step, f.Factor)
+		case "no_usage":
+			a.usage = false
+		case "big_event":
+			a.pad, a.padAt = f.Size, min(f.After, a.tokens-1)
+		}
+	}
+	start := time.Now()
+	if _, ok := d.(embeddings); ok {
+		a.tokens, a.stream = 0, false
+	}
+	if a.stream {
+		s := stream{c: c, d: d, a: a, f: f, first: start.Add(first), step: step}
+		return s.play()
+	}
+	if err := c.sleep(start.Add(first)); err != nil {
+		return err
+	}
+	c.engine.count.promptTokens.Add(int64(a.promptTokens()))
+	if err := c.sleep(start.Add(first + step*time.Duration(max(0, a.tokens-1)))); err != nil {
+		return err
+	}
+	if err := c.whole(d, a, f); err != nil {
+		return err
+	}
+	c.engine.count.outputTokens.Add(int64(a.tokens))
+	return nil
+}
+
+func scaled(d time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(d) * factor)
+}
+
+// hang lasts until the client leaves or the engine is closed.
+func (c *conn) hang() error {
+	if err := c.park(c.session.closing.Load); err != nil {
+		return err
+	}
+	return errCut
+}
+
+// door applies the faults that come before the request is understood. done: it is answered, or never will be.
+func (c *conn) door(f *Fault) (done bool, err error) {
+	if f == nil {
+		return false, nil
+	}
+	if f.Delay > 0 && f.delaysRequest() {
+		if err := c.sleep(time.Now().Add(time.Duration(f.Delay))); err != nil {
+			return true, err
+		}
+	}
+	switch {
+	case f.Kind == "status":
+		var extra []string
+		if f.RetryAfter != "" {
+			extra = []string{"retry-after: " + f.RetryAfter}
+		}
+		if f.Body != "" {
+			return true, c.respond(f.Status, jsonType, []byte(f.Body), extra...)
+		}
+		return true, c.fail(c.dialect(), problem{status: f.Status, message: "a fault of the mock engine"}, extra...)
+	case f.Kind == "close":
+		return true, errCut
+	case f.Kind == "reset" && f.After == 0:
+		c.reset()
+		return true, errCut
+	case f.Kind == "malformed" && f.Variant == "status_line":
+		c.out = append(c.out, "HTTP/one-point-one two hundred\r\nno colon here\r\n\r\n"...)
+		if err := c.flush(); err != nil {
+			return true, err
+		}
+		return true, errCut
+	}
+	return false, nil
+}
