@@ -1,0 +1,34 @@
+package llm
+
+// Body is the meter for an answer that is no event stream, of any size, fed in pieces cut anywhere. It reads the members
+// usage, error, model and system_fingerprint at the top of a JSON object, wherever they stand, and keeps at most about
+// 16 KiB. Its findings are whole once the body is; of a body cut off they may lack the last member. Use by one goroutine
+// at a time.
+type Body struct {
+	probe probe
+}
+
+// NewBody returns a meter for an answer of that API.
+func NewBody(api API) *Body {
+	b := &Body{}
+	b.Reset(api)
+	return b
+}
+
+// Reset makes the meter new, keeping its buffer.
+func (b *Body) Reset(API) { b.probe.reset(false) }
+
+// Feed takes the next bytes exactly as they were read.
+func (b *Body) Feed(p []byte) { b.probe.feed(p) }
+
+// Usage returns the usage reported.
+func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }
+
+// Err returns the error that the body holds, or nil. It says nothing about the status.
+func (b *Body) Err() *UpstreamError { return b.probe.found.error(false) }
+
+// Model returns the model name, as the engine spells it.
+func (b *Body) Model() string { return plain(b.probe.found.model, maxModelLen) }
+
+// Fingerprint returns the system_fingerprint.
+func (b *Body) Fingerprint() string { return plain(b.probe.found.fingerprint, maxModelLen) }

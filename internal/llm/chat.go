@@ -1,0 +1,177 @@
+package llm
+
+import "bytes"
+
+// readChat reads an event of chat or completions, and of every API without rules of its own. Ollama's native lines have
+// other names for the same things.
+//
+// Start list: choices with nothing but a role, or with null or empty output and no finish_reason; no choices at all.
+func (s *Stream) readChat(name, data []byte) (v verdict) {
+	sc := scanner{b: data}
+	known, isError := false, string(name) == "error"
+	if !sc.enter('{') {
+		if isError {
+			return verdict{err: errorText(data)}
+		}
+		return unknownEvent(data)
+	}
+	for {
+		key, ok := sc.key()
+		if !ok {
+			break
+		}
+		switch string(key) {
+		case "choices":
+			known = true
+			readChoices(&sc, &v)
+		case "usage":
+			known = true
+			s.usage.read(&sc)
+		case "error":
+			v.err = readError(&sc)
+		case "model":
+			s.setModel(sc.text())
+		case "system_fingerprint":
+			s.setFingerprint(sc.text())
+		case "object":
+			isError = isError || string(sc.text()) == "error" // older vLLM: the event itself is the error object
+		case "done":
+			known = true
+			v.done = isTrue(sc.raw())
+			v.terminal = v.terminal || v.done
+		case "response", "thinking":
+			known = true
+			v.output(sc.raw())
+		case "message":
+			known = readDelta(&sc, &v) || known
+		case "prompt_eval_count":
+			s.usage.set(&s.usage.input, sc.raw())
+		case "eval_count":
+			s.usage.set(&s.usage.output, sc.raw())
+		default:
+			sc.skip()
+		}
+	}
+	if isError && v.err == nil {
+		v.err = readError(&scanner{b: data})
+	}
+	switch {
+	case v.err != nil:
+		return verdict{err: v.err}
+	case !known || sc.fault != faultNone:
+		return unknownEvent(data)
+	}
+	return v
+}
+
+// unknownEvent is the verdict on what we do not know: it goes to the client, as content.
+func unknownEvent(data []byte) verdict {
+	return verdict{content: true, tokens: true, text: len(data)}
+}
+
+func readChoices(sc *scanner, v *verdict) {
+	if !sc.enter('[') {
+		sc.skip()
+		return
+	}
+	for sc.elem() {
+		if !sc.enter('{') {
+			sc.skip()
+			continue
+		}
+		index, finished := 0, false
+		for {
+			key, ok := sc.key()
+			if !ok {
+				break
+			}
+			switch string(key) {
+			case "index":
+				index, _ = count(sc.raw())
+			case "delta", "message":
+				readDelta(sc, v)
+			case "text":
+				v.output(sc.raw())
+			case "finish_reason":
+				finished = !isEmpty(sc.raw())
+			default:
+				sc.skip()
+			}
+		}
+		bit := uint64(1) << min(index, 63)
+		v.begun |= bit
+		if finished {
+			v.ended |= bit
+		}
+	}
+}
+
+// readDelta reads a delta: everything in it but the role is output, if it is not empty. It returns false if the next
+// value is no object.
+func readDelta(sc *scanner, v *verdict) bool {
+	if !sc.enter('{') {
+		sc.skip()
+		return false
+	}
+	for {
+		key, ok := sc.key()
+		if !ok {
+			return true
+		}
+		switch string(key) {
+		case "role":
+			sc.skip()
+		case "tool_calls":
+			readToolCalls(sc, v)
+		default:
+			v.output(sc.raw())
+		}
+	}
+}
+
+// readToolCalls counts the text of names and arguments alone: the rest of a call is not generated.
+func readToolCalls(sc *scanner, v *verdict) {
+	if !sc.enter('[') {
+		v.output(sc.raw())
+		return
+	}
+	for sc.elem() {
+		v.content, v.tokens = true, true
+		if !sc.enter('{') {
+			sc.skip()
+			continue
+		}
+		for {
+			key, ok := sc.key()
+			if !ok {
+				break
+			}
+			if string(key) == "function" {
+				readDelta(sc, v)
+			} else {
+				sc.skip()
+			}
+		}
+	}
+}
+
+// output takes a value that is output if it is not empty.
+func (v *verdict) output(raw []byte) {
+	if isEmpty(raw) {
+		return
+	}
+	v.content, v.tokens = true, true
+	v.text += textLen(raw)
+}
+
+// textLen is about the size of a JSON value's text in bytes, without quotes and escapes.
+func textLen(raw []byte) int {
+	n := len(raw)
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		n -= bytes.Count(raw, []byte{'\\'})
+	}
+	if raw[0] == '"' {
+		n -= 2
+	}
+	return max(n, 0)
+}

@@ -1,0 +1,431 @@
+package llm
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// maxDepth is the deepest nesting of a JSON document that the scanner follows. Python's json module, which most engines
+// use, gives up at about the same depth.
+const maxDepth = 1000
+
+// maxCount caps every number read from the wire, so that sums of them cannot overflow.
+const maxCount = 1<<31 - 1
+
+// fault says why a scan stopped.
+type fault uint8
+
+const (
+	faultNone fault = iota
+	faultSyntax
+	faultTruncated
+	faultDeep
+)
+
+// scanner walks JSON in place: no tree, no copy, no recursion. It finds structure and leaves the judgement of values to
+// whoever the document is for. After a fault every method returns at once with nothing, so that loops end.
+type scanner struct {
+	b     []byte
+	i     int
+	fault fault
+	at    int // where the fault is
+}
+
+// class sorts the bytes that may stand outside a string. Whatever else stands there (comments, single quotes, NUL) is a
+// fault: a lenient parser behind us could take it for something that hides a key from us.
+var class = func() (t [256]byteClass) {
+	for _, c := range " \t\r\n" {
+		t[c] = classSpace
+	}
+	for c := '0'; c <= '9'; c++ {
+		t[c] = classPlain
+	}
+	for c := 'a'; c <= 'z'; c++ {
+		t[c], t[c-'a'+'A'] = classPlain, classPlain // true, null, 1E-7, also NaN and Infinity of Python
+	}
+	for _, c := range "+-." {
+		t[c] = classPlain
+	}
+	t[','], t[':'] = classSeparator, classSeparator
+	t['{'], t['['] = classOpen, classOpen
+	t['}'], t[']'] = classClose, classClose
+	t['"'] = classQuote
+	return t
+}()
+
+type byteClass uint8
+
+const (
+	classBad byteClass = iota
+	classPlain
+	classSpace
+	classSeparator
+	classOpen
+	classClose
+	classQuote
+)
+
+func (s *scanner) fail(f fault, at int) {
+	if s.fault == faultNone {
+		s.fault, s.at = f, at
+	}
+}
+
+// peek skips white space and returns the next byte without taking it, or 0 after a fault or at the end.
+func (s *scanner) peek() byte {
+	if s.fault != faultNone {
+		return 0
+	}
+	for s.i < len(s.b) {
+		c := s.b[s.i]
+		if class[c] != classSpace {
+			return c
+		}
+		s.i++
+	}
+	s.fail(faultTruncated, s.i)
+	return 0
+}
+
+// enter takes the opening bracket of an object or array if that is what comes next.
+func (s *scanner) enter(open byte) bool {
+	if s.peek() != open {
+		return false
+	}
+	s.i++
+	return true
+}
+
+// key takes the next member's name inside an object and stands before its value then; it takes the closing bracket and
+// returns false if there is no further member. Escapes in the name are resolved.
+func (s *scanner) key() ([]byte, bool) {
+	for {
+		switch s.peek() {
+		case ',':
+			s.i++
+		case '}':
+			s.i++
+			return nil, false
+		case '"':
+			name := s.text()
+			if s.peek() != ':' {
+				s.fail(faultSyntax, s.i)
+				return nil, false
+			}
+			s.i++
+			if bytes.IndexByte(name, '\\') >= 0 {
+				name = unescape(nil, name)
+			}
+			return name, true
+		default:
+			s.fail(faultSyntax, s.i)
+			return nil, false
+		}
+	}
+}
+
+// elem stands before the next element of an array, or takes the closing bracket and returns false. The caller must take
+// the element before it asks again.
+func (s *scanner) elem() bool {
+	for {
+		switch s.peek() {
+		case 0:
+			return false
+		case ',':
+			s.i++
+		case ']':
+			s.i++
+			return false
+		default:
+			return true
+		}
+	}
+}
+
+// text takes the next value and returns the inside of a string, still escaped; nil if the value is no string.
+func (s *scanner) text() []byte {
+	if s.peek() != '"' {
+		s.skip()
+		return nil
+	}
+	start := s.i + 1
+	end := stringEnd(s.b, start)
+	if end < 0 {
+		s.fail(faultTruncated, s.i)
+		return nil
+	}
+	s.i = end + 1
+	return s.b[start:end]
+}
+
+// raw takes the next value and returns its bytes.
+func (s *scanner) raw() []byte {
+	s.peek()
+	start := s.i
+	s.skip()
+	if s.fault != faultNone {
+		return nil
+	}
+	return s.b[start:s.i]
+}
+
+// skip takes the next value.
+func (s *scanner) skip() { s.walk(nil) }
+
+// walk takes the next value and shows the strings inside to v, if v is not nil.
+func (s *scanner) walk(v *promptReader) {
+	switch c := s.peek(); class[c] {
+	case classQuote:
+		start := s.i + 1
+		end := stringEnd(s.b, start)
+		if end < 0 {
+			s.fail(faultTruncated, s.i)
+			return
+		}
+		if v != nil {
+			v.value(s.b[start:end], 0)
+		}
+		s.i = end + 1
+	case classOpen:
+		s.container(v)
+	case classPlain:
+		for s.i < len(s.b) && class[s.b[s.i]] == classPlain {
+			s.i++
+		}
+	default:
+		s.fail(faultSyntax, s.i)
+	}
+}
+
+// container takes an object or array with all that is in it. Brackets must match; separators are not judged.
+func (s *scanner) container(v *promptReader) {
+	var objects [maxDepth/64 + 1]uint64 // one bit per level: set for an object
+	b, i, depth := s.b, s.i, 0
+	for i < len(b) {
+		switch c := b[i]; class[c] {
+		case classQuote:
+			end := stringEnd(b, i+1)
+			if end < 0 {
+				s.fail(faultTruncated, i)
+				return
+			}
+			if v != nil {
+				v.string(b, i+1, end, depth)
+			}
+			i = end + 1
+		case classOpen:
+			if depth++; depth >= maxDepth {
+				s.fail(faultDeep, i)
+				return
+			}
+			bit := uint64(1) << (depth % 64)
+			if c == '{' {
+				objects[depth/64] |= bit
+			} else {
+				objects[depth/64] &^= bit
+			}
+			i++
+		case classClose:
+			if isObject := objects[depth/64]>>(depth%64)&1 == 1; isObject != (c == '}') {
+				s.fail(faultSyntax, i)
+				return
+			}
+			i++
+			if depth--; depth == 0 {
+				s.i = i
+				return
+			}
+		case classSpace:
+			i++
+			if v != nil {
+				v.spaces++
+			}
+		case classBad:
+			s.fail(faultSyntax, i)
+			return
+		default:
+			i++
+		}
+	}
+	s.fail(faultTruncated, len(b))
+}
+
+// stringEnd returns the index of the quote that ends the string whose first byte is b[start], or -1.
+func stringEnd(b []byte, start int) int {
+	for i := start; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		i += n
+		back := i
+		for back > start && b[back-1] == '\\' {
+			back--
+		}
+		if (i-back)%2 == 0 {
+			return i
+		}
+		i++
+	}
+}
+
+// isEmpty reports whether a value's bytes are null, "", [] or {}, or a scalar: nothing that was generated.
+func isEmpty(raw []byte) bool {
+	if len(raw) == 0 {
+		return true
+	}
+	switch raw[0] {
+	case '"':
+		return len(raw) <= 2
+	case '{', '[':
+		return len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0
+	}
+	return true
+}
+
+func isTrue(raw []byte) bool { return string(raw) == "true" }
+
+// count reads a JSON number as a count: cut to whole, negative as 0, capped at maxCount. It returns false for anything
+// that is no number.
+func count(raw []byte) (int, bool) {
+	if len(raw) == 0 || (raw[0] != '-' && (raw[0] < '0' || raw[0] > '9')) {
+		return 0, false
+	}
+	n := 0
+	for i, c := range raw {
+		if c < '0' || c > '9' {
+			if c == '-' && i == 0 || c == '.' || c == 'e' || c == 'E' {
+				return countFloat(raw)
+			}
+			return 0, false
+		}
+		if n = n*10 + int(c-'0'); n > maxCount {
+			return maxCount, true // what follows can only be larger, or a fraction of no interest here
+		}
+	}
+	return n, true
+}
+
+func countFloat(raw []byte) (int, bool) {
+	if len(raw) > 64 {
+		raw = raw[:64]
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	switch {
+	case f != f || err != nil && f == 0:
+		return 0, false
+	case f <= 0:
+		return 0, true
+	case f >= maxCount:
+		return maxCount, true
+	}
+	return int(f), true
+}
+
+// unescape appends the text of a JSON string's inside to dst. As encoding/json does, it turns each invalid byte and each
+// lone surrogate into U+FFFD. An escape that JSON does not know stays as it is.
+func unescape(dst, raw []byte) []byte {
+	for i := 0; i < len(raw); {
+		c := raw[i]
+		switch {
+		case c == '\\' && i+1 < len(raw):
+			if raw[i+1] == 'u' {
+				r, n := unicodeEscape(raw[i:])
+				dst = utf8.AppendRune(dst, r)
+				i += n
+				continue
+			}
+			dst = appendEscape(dst, raw[i+1])
+			i += 2
+		case c < utf8.RuneSelf:
+			dst = append(dst, c)
+			i++
+		default:
+			r, n := utf8.DecodeRune(raw[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += n
+		}
+	}
+	return dst
+}
+
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case 'b':
+		return append(dst, '\b')
+	case 'f':
+		return append(dst, '\f')
+	case 'n':
+		return append(dst, '\n')
+	case 'r':
+		return append(dst, '\r')
+	case 't':
+		return append(dst, '\t')
+	case '"', '\\', '/':
+		return append(dst, c)
+	}
+	return append(dst, '\\', c)
+}
+
+// unicodeEscape reads \uXXXX, or two of them if they are a surrogate pair, and returns the bytes taken.
+func unicodeEscape(raw []byte) (rune, int) {
+	r, ok := hex4(raw)
+	if !ok {
+		return utf8.RuneError, min(2, len(raw))
+	}
+	if utf16.IsSurrogate(r) {
+		if low, ok := hex4(raw[6:]); ok {
+			if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+				return pair, 12
+			}
+		}
+		return utf8.RuneError, 6
+	}
+	return r, 6
+}
+
+func hex4(raw []byte) (rune, bool) {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return 0, false
+	}
+	var r rune
+	for _, c := range raw[2:6] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
+func appendString(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '\n':
+			dst = append(dst, '\\', 'n')
+		case r == '\r':
+			dst = append(dst, '\\', 'r')
+		case r == '\t':
+			dst = append(dst, '\\', 't')
+		case r < 0x20 || r == 0x7f:
+			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&0xf])
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}

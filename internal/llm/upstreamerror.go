@@ -1,0 +1,107 @@
+package llm
+
+import (
+	"bytes"
+	"time"
+	"unicode/utf8"
+)
+
+// readError takes the next value as an error: an object with message, type and code, or a text. What says that there is
+// no error (null, false, an empty object or text) is nil.
+func readError(sc *scanner) *UpstreamError {
+	switch sc.peek() {
+	case '"':
+		text := sc.text()
+		if len(text) == 0 {
+			return nil
+		}
+		return &UpstreamError{Message: plain(text, maxMessage)}
+	case '{':
+	default:
+		if isTrue(sc.raw()) {
+			return &UpstreamError{}
+		}
+		return nil
+	}
+	sc.enter('{')
+	var e UpstreamError
+	members := 0
+	for {
+		key, ok := sc.key()
+		if !ok {
+			break
+		}
+		members++
+		e.readMember(sc, key)
+	}
+	if members == 0 {
+		return nil
+	}
+	return &e
+}
+
+func (e *UpstreamError) readMember(sc *scanner, key []byte) {
+	switch string(key) {
+	case "message":
+		e.Message = plain(sc.text(), maxMessage)
+	case "type":
+		e.Type = plain(sc.text(), maxErrorWord)
+	case "code":
+		raw := sc.raw()
+		if n, ok := count(raw); ok {
+			e.setStatus(n)
+			e.Code = clip(raw, maxErrorWord)
+		} else if len(raw) > 0 && raw[0] == '"' {
+			e.Code = plain(raw[1:len(raw)-1], maxErrorWord)
+			n, _ := count(raw[1 : len(raw)-1])
+			e.setStatus(n)
+		}
+	case "status", "status_code":
+		n, _ := count(sc.raw())
+		e.setStatus(n)
+	case "retry_after":
+		n, _ := parseSeconds(string(sc.raw()), time.Second)
+		e.RetryAfter = max(e.RetryAfter, n)
+	case "retry_after_ms":
+		n, _ := parseSeconds(string(sc.raw()), time.Millisecond)
+		e.RetryAfter = max(e.RetryAfter, n)
+	default:
+		sc.skip()
+	}
+}
+
+func (e *UpstreamError) setStatus(n int) {
+	if n >= 400 && n < 600 {
+		e.Status = n
+	}
+}
+
+// errorText is an error that came as bare text.
+func errorText(data []byte) *UpstreamError {
+	return &UpstreamError{Message: clip(bytes.TrimSpace(data), maxMessage)}
+}
+
+// maxErrorWord bounds an error's type and code, in bytes.
+const maxErrorWord = 128
+
+// plain returns the text of a JSON string's inside, cut to limit bytes.
+func plain(raw []byte, limit int) string {
+	if len(raw) > 6*limit { // the longest escape of one byte has six
+		raw = raw[:6*limit]
+	}
+	return clip(unescape(nil, raw), limit)
+}
+
+// clip cuts text to limit bytes, at the start of a character.
+func clip(text []byte, limit int) string {
+	if len(text) > limit {
+		text = text[:limit]
+		for len(text) > 0 && !utf8.RuneStart(text[len(text)-1]) {
+			text = text[:len(text)-1]
+		}
+		if len(text) > 0 && text[len(text)-1] >= utf8.RuneSelf {
+			text = text[:len(text)-1]
+		}
+	}
+	return string(text)
+}
