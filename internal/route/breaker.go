@@ -74,6 +74,13 @@ func (b *breaker) open(now, until time.Time, reason string) {
 	b.gen++
 }
 
+// hold keeps the unit out for as long as upstream asked for.
+func (b *breaker) hold(now, until time.Time, reason string) {
+	if b.until.Before(until) {
+		b.open(now, until, reason)
+	}
+}
+
 func (b *breaker) close() {
 	*b = breaker{gen: b.gen + 1}
 }

@@ -76,48 +76,56 @@ func (d *Decision) CutCounts() []CutCount {
 	return counts
 }
 
-// record copies the candidates of a ranking into d: all of them, or the chosen and the best. Only the
-// latter, rare case allocates more than once.
+// record copies the candidates of a ranking into d: all of them, or the chosen one (-1 = none), then the best
+// of the others, and a count of the rest. Those with a score come first, those who were cut last.
 func (d *Decision) record(all []Candidate, eligible, chosen int) {
 	d.Eligible = eligible
 	if len(all) <= fullRecord {
 		d.Candidates = slices.Clone(all)
 		return
 	}
-	order := make([]int, len(all))
-	for i := range order {
-		order[i] = i
-	}
-	rank := func(i int) (group int, score float64) {
-		s, _ := all[i].Score()
-		switch {
-		case i == chosen:
-			return 0, s
-		case i < eligible:
-			return 1, s
-		}
-		return 2, 0
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		ga, sa := rank(a)
-		gb, sb := rank(b)
-		switch {
-		case ga != gb:
-			return ga - gb
-		case sa < sb:
-			return -1
-		case sa > sb:
-			return 1
-		}
-		return 0
-	})
-	for n, i := range order {
-		if n <= bestKept {
-			d.Candidates = append(d.Candidates, all[i])
+	var best [bestKept]int // indices into all, best first
+	kept := 0
+	for i := range all {
+		if i == chosen {
 			continue
 		}
-		d.omit(all[i].Cut)
+		at := kept
+		for at > 0 && better(&all[i], &all[best[at-1]]) {
+			at--
+		}
+		if kept == bestKept {
+			if at == bestKept {
+				d.omit(all[i].Cut)
+				continue
+			}
+			d.omit(all[best[kept-1]].Cut)
+			kept--
+		}
+		copy(best[at+1:kept+1], best[at:kept])
+		best[at] = i
+		kept++
 	}
+	d.Candidates = make([]Candidate, 0, bestKept+1)
+	if chosen >= 0 {
+		d.Candidates = append(d.Candidates, all[chosen])
+	}
+	for _, i := range best[:kept] {
+		d.Candidates = append(d.Candidates, all[i])
+	}
+}
+
+// better orders candidates for the record.
+func better(a, b *Candidate) bool {
+	if a.Cut != CutNone || b.Cut != CutNone {
+		return a.Cut == CutNone && b.Cut != CutNone
+	}
+	scoreA, scoredA := a.Score()
+	scoreB, scoredB := b.Score()
+	if scoredA != scoredB {
+		return scoredA
+	}
+	return scoreA < scoreB
 }
 
 func (d *Decision) omit(c Cut) {

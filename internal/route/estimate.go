@@ -25,39 +25,87 @@ type estimate struct {
 	samples int
 }
 
-// add takes one sample. The first replaces nothing; later ones weigh 1 − 2^(−age/halfLife).
-func (e *estimate) add(now time.Time, seconds float64, t Tuning) {
-	defer func() { e.at = now; e.samples++ }()
+// weight is how much the old value still counts: half after each half-life without news.
+func (e *estimate) weight(now time.Time, halfLife time.Duration) float64 {
 	if e.samples == 0 {
-		e.seconds = seconds
-		return
+		return 0
 	}
-	age := max(now.Sub(e.at), 0)
-	w := 1 - math.Exp2(-float64(age)/float64(t.HalfLife))
-	if age >= t.ColdAfter {
-		w *= coldDiscount
-	}
-	e.seconds += w * (seconds - e.seconds)
+	return math.Exp2(-float64(max(now.Sub(e.at), 0)) / float64(halfLife))
 }
 
-// newcomerSeconds is the expected TTFT of a deployment without samples beside these ones.
-func newcomerSeconds(nodes []*node, scratch []float64) float64 {
-	known := scratch[:0]
-	for _, n := range nodes {
-		if n.ttft.samples > 0 {
-			known = append(known, n.ttft.seconds)
+// expect is what to expect now. Whatever the old value no longer says is taken from newcomer, so that one
+// bad sample does not keep a deployment from ever being tried again.
+func (e *estimate) expect(now time.Time, newcomer float64, t Tuning) float64 {
+	return newcomer + e.weight(now, t.HalfLife)*(e.seconds-newcomer)
+}
+
+// add takes one sample. fleet is the fleet's median, 0 if nothing is known. Of a cold sample only
+// coldDiscount counts, and the fleet stands in for the rest.
+func (e *estimate) add(now time.Time, seconds, fleet float64, t Tuning) {
+	switch {
+	case fleet == 0: // nothing to hold it against
+	case e.samples == 0:
+		seconds = coldDiscount*seconds + (1-coldDiscount)*newcomerFactor*fleet
+	case now.Sub(e.at) >= t.ColdAfter:
+		seconds = coldDiscount*seconds + (1-coldDiscount)*fleet
+	}
+	w := e.weight(now, t.HalfLife)
+	e.seconds = w*e.seconds + (1-w)*seconds
+	if now.After(e.at) {
+		e.at = now
+	}
+	e.samples++
+}
+
+// fleetMedian is the median of the members' learned TTFTs. Sorting a thousand of them for every pick would
+// cost more than the pick, so it is kept for medianAge.
+type fleetMedian struct {
+	seconds float64 // 0 = nothing known
+	at      time.Time
+	scratch []float64
+}
+
+const medianAge = 250 * time.Millisecond
+
+// medianTTFT is the median of the members heard of within cold_after; of all if there are none; 0 if nothing
+// is known at all.
+func (p *pool) medianTTFT(now time.Time) float64 {
+	f := &p.fleet
+	if age := now.Sub(f.at); f.seconds > 0 && age >= 0 && age < medianAge {
+		return f.seconds
+	}
+	known := f.scratch[:0]
+	for _, warm := range [...]bool{true, false} {
+		for i := range p.members {
+			e := &p.members[i].node.ttft
+			if e.samples > 0 && (!warm || now.Sub(e.at) < p.tuning.ColdAfter) {
+				known = append(known, e.seconds)
+			}
+		}
+		if len(known) > 0 {
+			break
 		}
 	}
-	if len(known) == 0 {
-		return unknownTTFT
+	f.scratch, f.at, f.seconds = known, now, median(known)
+	return f.seconds
+}
+
+// newcomerTTFT is what to expect, in seconds, of a deployment without samples.
+func (p *pool) newcomerTTFT(now time.Time) float64 {
+	if m := p.medianTTFT(now); m > 0 {
+		return newcomerFactor * m
 	}
-	slices.Sort(known)
-	mid := len(known) / 2
-	median := known[mid]
-	if len(known)%2 == 0 {
-		median = (known[mid-1] + known[mid]) / 2
+	return unknownTTFT
+}
+
+// median sorts values and returns their median, 0 if there are none.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
 	}
-	return newcomerFactor * median
+	slices.Sort(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
 // What is assumed about a model before anything was learned.
@@ -66,6 +114,12 @@ const (
 	priorBytesPerToken = 3.8 // English prose and code measure 3.6 to 4.1 bytes per token (o200k_base)
 	statsMemory        = 100 // samples after which the running means become exponential
 )
+
+// mostTokens bounds every count of tokens that a client or an engine names. It is more than any context
+// window, and keeps sums of what may be in flight from overflowing.
+const mostTokens = 1 << 24
+
+func bounded(tokens int) int { return min(max(tokens, 0), mostTokens) }
 
 // modelStats is what was learned about one model over all its deployments. Guarded by Router.mu.
 type modelStats struct {
@@ -91,14 +145,14 @@ func (s *modelStats) promptTokens(f *Facts) int {
 	if s.bytesPerToken.n > 0 {
 		ratio = s.bytesPerToken.value
 	}
-	return int(math.Ceil(float64(f.PromptBytes) / ratio))
+	return bounded(int(math.Ceil(float64(f.PromptBytes) / ratio)))
 }
 
 // outputTokens is what a request is expected to produce: its own limit, else the learned mean.
 func (s *modelStats) outputTokens(f *Facts) int {
 	switch {
 	case f.MaxOutput > 0:
-		return f.MaxOutput
+		return bounded(f.MaxOutput)
 	case s.output.n > 0:
 		return int(math.Ceil(s.output.value))
 	}
@@ -111,7 +165,7 @@ func (s *modelStats) settle(f *Facts, o *Outcome) {
 		return
 	}
 	if o.OutputTokens > 0 && o.Verdict == Success {
-		s.output.add(float64(o.OutputTokens))
+		s.output.add(float64(bounded(o.OutputTokens)))
 	}
 	if o.InputTokens > 0 && f.PromptBytes > 0 {
 		// Templates and images add tokens without text: keep the ratio within what text can be.

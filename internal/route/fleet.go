@@ -53,6 +53,10 @@ type Deployment struct {
 	Scopes   []Scope // at most MaxScopes; all must be eligible too
 }
 
+func (d *Deployment) key() key { return key{'d', d.ID, d.URL} }
+
+func (s *Scope) key() key { return key{'s' + byte(s.Kind), s.Name, s.URL} }
+
 // MaxScopes is the most scopes one deployment may have.
 const MaxScopes = 3
 
@@ -63,42 +67,78 @@ type PoolSpec struct {
 	Strategy    Strategy
 }
 
-// pool is a PoolSpec bound to live state. Its spec parts never change; its run is guarded by Router.mu.
+// pool is a PoolSpec bound to live state. Guarded by Router.mu.
 type pool struct {
 	model    string
-	nodes    []*node
+	members  []member
 	strategy Strategy
 	tuning   Tuning
 	stats    *modelStats
-	run      run
+	fleet    fleetMedian
+	runs     []run // the last one used first
 }
 
-// run counts picks since the set of eligible nodes last changed. Strategies that promise exact shares
-// need it; it is kept here so that strategies stay free of state.
+// member is what belongs to a deployment and a pool together. A deployment may serve several models.
+type member struct {
+	node     *node
+	dep      *Deployment // as this pool describes it
+	lastPick uint64      // Router.picks when this pool last chose it, 0 = never
+}
+
+// maxRuns is how many sets of eligible members a pool remembers.
+const maxRuns = 16
+
+// run counts the picks made while one set of members was eligible. Strategies that promise exact shares need
+// it; it is kept here so that strategies stay free of state. When a set is eligible again its run goes on:
+// shares come out right however often members come and go, and one who comes back has nothing to catch up.
 type run struct {
-	members []*node
-	picks   []int64
-	total   int64
+	set   []share
+	picks []int64
+	total int64
 }
 
-func (r *run) is(eligible []*node) bool {
-	if len(r.members) != len(eligible) {
+type share struct {
+	node   *node
+	weight float64
+}
+
+func (r *run) isOf(eligible []*member) bool {
+	if len(r.set) != len(eligible) {
 		return false
 	}
-	for i, n := range eligible {
-		if r.members[i] != n {
+	for i, m := range eligible {
+		if r.set[i] != (share{m.node, m.dep.Weight}) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *run) chosen(eligible []*node, i int) {
-	if !r.is(eligible) {
-		r.members = append(r.members[:0], eligible...)
-		r.picks = append(r.picks[:0], make([]int64, len(eligible))...)
-		r.total = 0
+// run returns the run of a set of members and makes it the last one used. A new set takes the place of the
+// one not used for longest.
+func (p *pool) run(eligible []*member) *run {
+	at := 0
+	for at < len(p.runs) && !p.runs[at].isOf(eligible) {
+		at++
 	}
-	r.picks[i]++
-	r.total++
+	if at == len(p.runs) {
+		if at < maxRuns {
+			p.runs = append(p.runs, run{})
+		} else {
+			at--
+		}
+		p.runs[at].begin(eligible)
+	}
+	found := p.runs[at]
+	copy(p.runs[1:at+1], p.runs[:at])
+	p.runs[0] = found
+	return &p.runs[0]
+}
+
+func (r *run) begin(eligible []*member) {
+	r.set, r.picks, r.total = r.set[:0], r.picks[:0], 0
+	for _, m := range eligible {
+		r.set = append(r.set, share{m.node, m.dep.Weight})
+		r.picks = append(r.picks, 0)
+	}
 }

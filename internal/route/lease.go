@@ -49,7 +49,7 @@ type Lease struct {
 	router *Router
 	node   *node
 	dep    *Deployment
-	stats  *modelStats
+	pool   *pool // as it was then
 	facts  *Facts
 	marks  [1 + MaxScopes]mark
 	nmarks int
@@ -85,12 +85,14 @@ func (l *Lease) Begun() time.Time { return l.begun }
 func (l *Lease) Prompt() int { return l.decision.Prompt }
 
 // FirstToken says that the first content came: the prompt's work is over, and a trial has succeeded.
-func (l *Lease) FirstToken(now time.Time) {
+func (l *Lease) FirstToken(now time.Time) { wake(l.firstToken(now)) }
+
+func (l *Lease) firstToken(now time.Time) []*Ticket {
 	r := l.router
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if l.done {
-		r.mu.Unlock()
-		return
+		return nil
 	}
 	l.node.work -= l.prompt
 	l.work -= l.prompt
@@ -105,12 +107,10 @@ func (l *Lease) FirstToken(now time.Time) {
 			closed = true
 		}
 	}
-	var woken []*Ticket
-	if closed {
-		woken = r.sweep(now)
+	if !closed {
+		return nil
 	}
-	r.mu.Unlock()
-	wake(woken)
+	return r.sweep(now)
 }
 
 // Progress says how many output tokens the attempt has produced so far. It is cheap: the Router's state is
@@ -125,6 +125,7 @@ func (l *Lease) Progress(now time.Time, outputTokens int) {
 	if l.done {
 		return
 	}
+	outputTokens = bounded(outputTokens)
 	left := max(l.expected-outputTokens, 0) + l.prompt
 	l.node.work += left - l.work
 	l.work = left
@@ -141,23 +142,23 @@ func (l *Lease) reserve(tokens int) {
 }
 
 // Done ends the lease and tells what came of it. Only the first call counts.
-func (l *Lease) Done(now time.Time, o Outcome) {
+func (l *Lease) Done(now time.Time, o Outcome) { wake(l.end(now, &o)) }
+
+func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	r := l.router
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if l.done {
-		r.mu.Unlock()
-		return
+		return nil
 	}
 	l.done = true
 	l.node.work -= l.work
 	l.release()
-	l.learn(now, &o)
+	l.learn(now, o)
 	for i := range l.marks[:l.nmarks] {
 		r.forget(l.marks[i].unit)
 	}
-	woken := r.sweep(now)
-	r.mu.Unlock()
-	wake(woken)
+	return r.sweep(now)
 }
 
 func (l *Lease) release() {
@@ -178,7 +179,7 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	case Success:
 		n.totals.Successes++
 		if o.TTFT > 0 {
-			n.ttft.add(now, o.TTFT.Seconds(), n.tuning)
+			n.ttft.add(now, o.TTFT.Seconds(), l.pool.medianTTFT(now), l.pool.tuning)
 		}
 		if o.ServedModel != "" {
 			n.served = o.ServedModel
@@ -188,14 +189,12 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	case NotDeploymentFault:
 		n.totals.Neutral++
 	}
-	l.stats.settle(l.facts, o)
-	own := &l.marks[0]
-	own.unit.breaker.learn(now, ownEvidence(o), own.gen, own.trial, o.Class)
-	if o.RetryAfter > 0 && o.Verdict == DeploymentFault {
-		until := now.Add(min(o.RetryAfter, longestRetryAfter))
-		if b := &own.unit.breaker; b.until.Before(until) {
-			b.open(now, until, o.Class)
-		}
+	l.pool.stats.settle(l.facts, o)
+	m, b := &l.marks[0], &l.marks[0].unit.breaker
+	late := m.gen != b.gen && b.state(now) != Open // it has recovered since, or is being tried
+	b.learn(now, ownEvidence(o), m.gen, m.trial, o.Class)
+	if o.RetryAfter > 0 && o.Verdict == DeploymentFault && !late {
+		b.hold(now, now.Add(min(o.RetryAfter, longestRetryAfter)), o.Class)
 	}
 	for i := range l.marks[1:l.nmarks] {
 		m := &l.marks[1+i]

@@ -13,6 +13,7 @@ type key struct {
 // All fields are guarded by Router.mu.
 type unit struct {
 	key      key
+	label    string // for people: "endpoint gpu-1"; "" for a deployment
 	limits   Limits
 	inFlight int
 	tokens   int // reserved: prompt plus expected output of what is in flight
@@ -37,26 +38,17 @@ func (u *unit) fits(tokens int) bool {
 // its last lease ends, and if it comes back before, it comes back with its state.
 type node struct {
 	unit
-	dep      *Deployment // newest description; guarded by Router.mu
-	scopes   []*unit
-	work     int    // outstanding token work: not yet prefilled prompt plus expected output not yet seen
-	lastPick uint64 // Router.picks when it was last chosen, 0 = never
-	ttft     estimate
-	tuning   Tuning
-	served   string // model string of the last answer
-	totals   Totals
+	dep    *Deployment // newest description
+	units  []*unit     // its own and its scopes'; all must be eligible. Leases hold their own pointers
+	work   int         // outstanding token work: not yet prefilled prompt plus expected output not yet seen
+	ttft   estimate
+	served string // model string of the last answer
+	totals Totals
 }
 
 // Totals count a deployment's attempts since it joined.
 type Totals struct {
 	Picks, Successes, Faults, Neutral uint64
-}
-
-func (n *node) eachUnit(f func(*unit)) {
-	f(&n.unit)
-	for _, s := range n.scopes {
-		f(s)
-	}
 }
 
 // Tuning holds the time constants of what the Router learns about a deployment's speed.

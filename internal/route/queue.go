@@ -2,11 +2,9 @@ package route
 
 import (
 	"container/list"
+	"slices"
 	"time"
 )
-
-// lookPast is how many waiters of one model a sweep looks past when the first cannot be served yet.
-const lookPast = 16
 
 // Ticket is a place in the wait queue. Every Ticket must be ended: by taking its Result or by Cancel.
 type Ticket struct {
@@ -25,27 +23,30 @@ type queue struct {
 	waiting list.List // of *Ticket
 }
 
-// Wait puts the query in the queue. wake is called once, without any lock, when the Ticket has a Result;
-// that may be before Wait returns. A full queue is a Refusal.
+// Wait puts the query in the queue. wakeUp is called once, without any lock, when the Ticket has a Result;
+// that may be before Wait returns, and while Cancel runs. A full queue is a Refusal.
 func (r *Router) Wait(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal) {
+	t, refusal, woken := r.enqueue(now, q, wakeUp)
+	wake(woken)
+	return t, refusal
+}
+
+func (r *Router) enqueue(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal, []*Ticket) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	queued := r.queues[q.Model]
 	if queued == nil {
 		queued = &queue{}
 		r.queues[q.Model] = queued
 	}
 	if r.maxWaiting > 0 && queued.waiting.Len() >= r.maxWaiting {
-		r.mu.Unlock()
-		return nil, &Refusal{Kind: QueueFull, Decision: &Decision{At: now, Epoch: r.epoch, Seed: q.Facts.Seed, Draw: q.Draw, Model: q.Model}}
+		return nil, r.bare(now, &q, QueueFull), nil
 	}
 	r.seq++
 	t := &Ticket{router: r, query: q, wake: wakeUp, seq: r.seq}
 	t.element = queued.waiting.PushBack(t)
 	r.waiters++
-	woken := r.sweep(now)
-	r.mu.Unlock()
-	wake(woken)
-	return t, nil
+	return t, nil, r.sweep(now)
 }
 
 // Result takes what the Ticket came to: a Lease, a Refusal, or neither while it still waits. A Lease that
@@ -59,26 +60,29 @@ func (t *Ticket) Result() (*Lease, *Refusal) {
 	return t.lease, t.refusal
 }
 
-// Cancel gives the place up. If a lease was granted meanwhile and not taken, it is given back unused.
+// Cancel gives the place up; after it there is no Result. If a lease was granted meanwhile and not taken, it
+// is given back unused.
 func (t *Ticket) Cancel(now time.Time) {
-	r := t.router
-	r.mu.Lock()
-	if t.element != nil {
-		r.drop(t)
-		woken := r.sweep(now) // those behind it may have waited for it
-		r.mu.Unlock()
-		wake(woken)
-		return
-	}
-	lease := t.lease
-	if t.taken {
-		lease = nil
-	}
-	t.taken = true
-	r.mu.Unlock()
+	lease, woken := t.withdraw(now)
+	wake(woken)
 	if lease != nil {
 		lease.Done(now, Outcome{Verdict: NotDeploymentFault, Class: "cancelled"})
 	}
+}
+
+func (t *Ticket) withdraw(now time.Time) (unused *Lease, woken []*Ticket) {
+	r := t.router
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t.element != nil {
+		r.drop(t)
+		return nil, r.sweep(now) // those behind it may have waited for it
+	}
+	if t.taken {
+		return nil, nil
+	}
+	unused, t.lease, t.refusal = t.lease, nil, nil
+	return unused, nil
 }
 
 func (r *Router) drop(t *Ticket) {
@@ -109,40 +113,25 @@ func (r *Router) sweep(now time.Time) (woken []*Ticket) {
 		cursors = append(cursors, cursor{at: q.waiting.Front()})
 	}
 	for {
-		first := -1
-		for i := range cursors {
-			c := &cursors[i]
-			if c.at != nil && (first < 0 || c.ticket().seq < cursors[first].ticket().seq) {
-				first = i
-			}
-		}
-		if first < 0 {
+		c := earliest(cursors)
+		if c == nil {
 			return woken
 		}
-		c := &cursors[first]
 		t := c.ticket()
 		c.at = c.at.Next()
-		lease, refusal := r.choose(now, t.query, r.sweeps)
-		switch {
-		case lease != nil || refusal.Kind != Saturated:
-			r.resolve(t, lease, refusal)
-			woken = append(woken, t)
-		default:
-			r.claim()
-			if c.skipped++; c.skipped > lookPast {
-				c.at = nil
-			}
+		if c.hopeless(&t.query) {
+			continue
 		}
+		if r.mustWait(now, &t.query) {
+			r.claim()
+			c.passed(&t.query)
+			continue
+		}
+		lease, refusal := r.choose(now, t.query, r.sweeps)
+		r.resolve(t, lease, refusal)
+		woken = append(woken, t)
 	}
 }
-
-// cursor walks one model's queue during a sweep.
-type cursor struct {
-	at      *list.Element
-	skipped int
-}
-
-func (c *cursor) ticket() *Ticket { return c.at.Value.(*Ticket) }
 
 // claim reserves, for this sweep, the next room at every unit whose limit kept a waiter out.
 func (r *Router) claim() {
@@ -151,22 +140,67 @@ func (r *Router) claim() {
 	}
 }
 
+// cursor walks one model's queue during a sweep.
+type cursor struct {
+	at    *list.Element
+	ahead []*Query // waiters passed over, who have claimed every room that they could use
+}
+
+func (c *cursor) ticket() *Ticket { return c.at.Value.(*Ticket) }
+
+// earliest returns the cursor at the waiter who came first, nil when all are through.
+func earliest(cursors []cursor) (first *cursor) {
+	for i := range cursors {
+		if c := &cursors[i]; c.at != nil && (first == nil || c.ticket().seq < first.ticket().seq) {
+			first = c
+		}
+	}
+	return first
+}
+
+// passed notes a waiter who must go on waiting. Behind one who may go anywhere, nobody has a chance.
+func (c *cursor) passed(q *Query) {
+	if q.anywhere() {
+		c.at = nil
+		return
+	}
+	c.ahead = append(c.ahead, q)
+}
+
+// hopeless reports whether q could only use rooms claimed by somebody ahead. It spares a queue of pinned
+// requests from being ranked one by one.
+func (c *cursor) hopeless(q *Query) bool {
+	return slices.ContainsFunc(c.ahead, func(a *Query) bool {
+		return a.Facts.Pin == q.Facts.Pin &&
+			slices.Equal(a.Facts.ExcludeNames, q.Facts.ExcludeNames) && slices.Equal(a.Tried, q.Tried)
+	})
+}
+
+func (q *Query) anywhere() bool {
+	return q.Facts.Pin == "" && len(q.Facts.ExcludeNames) == 0 && len(q.Tried) == 0
+}
+
 // Tick serves waiters whose chance comes by time alone (a breaker's time is over) and returns when to call
 // again, the zero time if there is no need. It may be called at any time.
 func (r *Router) Tick(now time.Time) time.Time {
-	r.mu.Lock()
-	woken := r.sweep(now)
-	var next time.Time
-	if r.waiters > 0 {
-		for _, u := range r.units {
-			if b := &u.breaker; b.tripped && b.until.After(now) && (next.IsZero() || b.until.Before(next)) {
-				next = b.until
-			}
-		}
-	}
-	r.mu.Unlock()
+	next, woken := r.tick(now)
 	wake(woken)
 	return next
+}
+
+func (r *Router) tick(now time.Time) (next time.Time, woken []*Ticket) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	woken = r.sweep(now)
+	if r.waiters == 0 {
+		return next, woken
+	}
+	for _, u := range r.units {
+		if b := &u.breaker; b.state(now) == Open && (next.IsZero() || b.until.Before(next)) {
+			next = b.until
+		}
+	}
+	return next, woken
 }
 
 func wake(tickets []*Ticket) {

@@ -26,9 +26,8 @@ type Router struct {
 
 	// Scratch of choose, valid until the next one.
 	candidates []Candidate
-	eligible   []*node
+	eligible   []*member
 	full       []*unit // units whose limits cut somebody
-	medians    []float64
 	round      Round
 }
 
@@ -55,7 +54,14 @@ func (r *Router) Adopt(now time.Time, specs []PoolSpec) (uint64, error) {
 	if err := validate(specs); err != nil {
 		return 0, err
 	}
+	epoch, woken := r.replace(now, specs)
+	wake(woken)
+	return epoch, nil
+}
+
+func (r *Router) replace(now time.Time, specs []PoolSpec) (uint64, []*Ticket) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, u := range r.units {
 		u.member = false
 	}
@@ -68,15 +74,13 @@ func (r *Router) Adopt(now time.Time, specs []PoolSpec) (uint64, error) {
 	for _, u := range r.units {
 		r.forget(u)
 	}
-	epoch := r.epoch
-	woken := r.sweep(now)
-	r.mu.Unlock()
-	wake(woken)
-	return epoch, nil
+	return r.epoch, r.sweep(now)
 }
 
 func validate(specs []PoolSpec) error {
 	models := map[string]bool{}
+	described := map[key]*Deployment{}
+	limits := map[Scope]Limits{} // by identity, that is without limits
 	for _, s := range specs {
 		if models[s.Model] {
 			return fmt.Errorf("model %q is described twice", s.Model)
@@ -85,18 +89,49 @@ func validate(specs []PoolSpec) error {
 		if s.Strategy == nil {
 			return fmt.Errorf("model %q has no strategy", s.Model)
 		}
-		for i, d := range s.Deployments {
-			switch {
-			case !(d.Weight >= 0) || d.Weight > 1e9: // also refuses NaN
-				return fmt.Errorf("deployment %q: weight %v is not between 0 and 1e9", d.ID, d.Weight)
-			case d.Limits.InFlight < 0 || d.Limits.Tokens < 0:
-				return fmt.Errorf("deployment %q: a limit is negative", d.ID)
-			case len(d.Scopes) > MaxScopes:
-				return fmt.Errorf("deployment %q has %d scopes, at most %d are possible", d.ID, len(d.Scopes), MaxScopes)
-			case slices.ContainsFunc(s.Deployments[:i], func(o Deployment) bool { return o.ID == d.ID }):
+		ids := make(map[string]bool, len(s.Deployments))
+		for i := range s.Deployments {
+			d := &s.Deployments[i]
+			if ids[d.ID] {
 				return fmt.Errorf("model %q names deployment %q twice", s.Model, d.ID)
 			}
+			ids[d.ID] = true
+			if err := d.validate(limits); err != nil {
+				return fmt.Errorf("deployment %q: %w", d.ID, err)
+			}
+			other := described[d.key()]
+			if other != nil && (other.Limits != d.Limits || !slices.Equal(other.Scopes, d.Scopes)) {
+				return fmt.Errorf("deployment %q: models give it different limits or scopes", d.ID)
+			}
+			described[d.key()] = d
 		}
+	}
+	return nil
+}
+
+// validate checks a deployment by itself, and its scopes against those seen before.
+func (d *Deployment) validate(seen map[Scope]Limits) error {
+	switch {
+	case !(d.Weight >= 0) || d.Weight > 1e9: // also refuses NaN
+		return fmt.Errorf("weight %v is not between 0 and 1e9", d.Weight)
+	case d.Limits.InFlight < 0 || d.Limits.Tokens < 0:
+		return fmt.Errorf("a limit is negative: %+v", d.Limits)
+	case len(d.Scopes) > MaxScopes:
+		return fmt.Errorf("%d scopes, at most %d are possible", len(d.Scopes), MaxScopes)
+	}
+	for i, s := range d.Scopes {
+		id := s
+		id.Limits = Limits{}
+		limits, known := seen[id]
+		switch {
+		case s.Limits.InFlight < 0 || s.Limits.Tokens < 0:
+			return fmt.Errorf("%v %q: a limit is negative: %+v", s.Kind, s.Name, s.Limits)
+		case known && limits != s.Limits:
+			return fmt.Errorf("%v %q has limits %+v here and %+v elsewhere", s.Kind, s.Name, s.Limits, limits)
+		case slices.Contains(d.Scopes[:i], s):
+			return fmt.Errorf("%v %q is named twice", s.Kind, s.Name)
+		}
+		seen[id] = s.Limits
 	}
 	return nil
 }
@@ -110,21 +145,26 @@ func (r *Router) bind(s PoolSpec) *pool {
 	if t, ok := s.Strategy.(Tuner); ok {
 		p.tuning = t.Tuning()
 	}
+	lastPicks := map[*node]uint64{}
+	if old := r.pools[s.Model]; old != nil {
+		for _, m := range old.members {
+			lastPicks[m.node] = m.lastPick
+		}
+		if nameOf(old.strategy) == nameOf(s.Strategy) { // shares are due by one strategy's picks, not by another's
+			p.runs = old.runs
+		}
+	}
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
 		n := r.node(d)
-		n.tuning = p.tuning
-		p.nodes = append(p.nodes, n)
-	}
-	if old := r.pools[s.Model]; old != nil && slices.Equal(old.nodes, p.nodes) {
-		p.run = old.run
+		p.members = append(p.members, member{node: n, dep: d, lastPick: lastPicks[n]})
 	}
 	return p
 }
 
 // node finds or makes a deployment's live state and gives it the new description.
 func (r *Router) node(d *Deployment) *node {
-	k := key{'d', d.ID, d.URL}
+	k := d.key()
 	n := r.nodes[k]
 	if n == nil {
 		n = &node{unit: unit{key: k}}
@@ -132,16 +172,15 @@ func (r *Router) node(d *Deployment) *node {
 		r.units[k] = &n.unit
 	}
 	n.dep, n.limits, n.member = d, d.Limits, true
-	n.scopes = n.scopes[:0:0] // leases hold their own pointers
+	n.units = []*unit{&n.unit}
 	for _, s := range d.Scopes {
-		sk := key{'s' + byte(s.Kind), s.Name, s.URL}
-		u := r.units[sk]
+		u := r.units[s.key()]
 		if u == nil {
-			u = &unit{key: sk}
-			r.units[sk] = u
+			u = &unit{key: s.key(), label: s.Kind.String() + " " + s.Name}
+			r.units[s.key()] = u
 		}
 		u.limits, u.member = s.Limits, true
-		n.scopes = append(n.scopes, u)
+		n.units = append(n.units, u)
 	}
 	return n
 }
@@ -176,31 +215,36 @@ type Refusal struct {
 	RetryIn  time.Duration // Unavailable: until the soonest candidate may be tried again, 0 = unknown
 }
 
+// bare is a refusal for which no candidate was looked at.
+func (r *Router) bare(now time.Time, q *Query, k RefusalKind) *Refusal {
+	return &Refusal{Kind: k, Decision: &Decision{At: now, Epoch: r.epoch, Seed: q.Facts.Seed, Draw: q.Draw, Model: q.Model}}
+}
+
 // Pick chooses a deployment and reserves it, in one step. Exactly one of the results is nil. A Saturated
 // refusal may be followed by Wait with the same query.
 func (r *Router) Pick(now time.Time, q Query) (*Lease, *Refusal) {
+	l, refusal, woken := r.pick(now, q)
+	wake(woken)
+	return l, refusal
+}
+
+func (r *Router) pick(now time.Time, q Query) (*Lease, *Refusal, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiters == 0 {
-		return r.choose(now, q, 0)
+		l, refusal := r.choose(now, q, 0)
+		return l, refusal, nil
 	}
-	// Nobody overtakes those who wait: where somebody waits for the same rooms, the queue serves both in order.
-	r.sweeps++
-	for model := range r.queues {
-		if p := r.pools[model]; p != nil {
-			for _, n := range p.nodes {
-				n.eachUnit(func(u *unit) { u.blocked = r.sweeps })
-			}
-		}
-	}
-	return r.choose(now, q, r.sweeps)
+	woken := r.sweep(now) // nobody overtakes: what waiters claim stays claimed
+	l, refusal := r.choose(now, q, r.sweeps)
+	return l, refusal, woken
 }
 
 // choose filters, ranks and reserves. sweep, if not 0, is the sweep whose claims count.
 func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal) {
 	p := r.pools[q.Model]
 	if p == nil {
-		return nil, &Refusal{Kind: NoModel, Decision: &Decision{At: now, Epoch: r.epoch, Seed: q.Facts.Seed, Draw: q.Draw, Model: q.Model}}
+		return nil, r.bare(now, &q, NoModel)
 	}
 	prompt, output := p.stats.promptTokens(q.Facts), p.stats.outputTokens(q.Facts)
 	r.filter(now, p, &q, prompt+output, sweep)
@@ -209,49 +253,53 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		r.describe(d, now, p, &q, prompt, output, -1)
 		return nil, r.refuse(d)
 	}
-	sameSet := p.run.is(r.eligible)
-	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)]}
+	run := p.run(r.eligible)
+	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], RunTotal: run.total}
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
-	if sameSet {
-		r.round.RunTotal = p.run.total
-		for i := range r.eligible {
-			r.candidates[i].RunPicks = p.run.picks[i]
-		}
+	for i := range r.eligible {
+		r.candidates[i].RunPicks = run.picks[i]
 	}
-	r.fillTTFT(p)
 	i := p.strategy.Pick(&r.round)
-	l := r.reserve(now, p, &q, i, prompt, output)
+	l := r.reserve(now, p, &q, r.eligible[i], prompt, output)
 	r.describe(&l.decision, now, p, &q, prompt, output, i)
-	l.decision.RunTotal = r.round.RunTotal
-	// A second choice of the same request has a smaller field; it must not restart the run.
-	if len(q.Tried) == 0 {
-		p.run.chosen(r.eligible, i)
-	}
+	l.decision.RunTotal = run.total
+	run.picks[i]++
+	run.total++
 	return l, nil
+}
+
+// mustWait reports whether nobody can serve q during this sweep, but somebody could if there were room.
+func (r *Router) mustWait(now time.Time, q *Query) bool {
+	p := r.pools[q.Model]
+	if p == nil {
+		return false
+	}
+	r.filter(now, p, q, p.stats.promptTokens(q.Facts)+p.stats.outputTokens(q.Facts), r.sweeps)
+	return len(r.eligible) == 0 && len(r.full) > 0
 }
 
 // filter fills r.eligible and r.candidates (eligible first, then cut) and r.full.
 func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint64) {
 	r.eligible, r.candidates, r.full = r.eligible[:0], r.candidates[:0], r.full[:0]
-	for _, n := range p.nodes {
-		if cut, _, _ := r.cut(now, n, q, tokens, sweep); cut == CutNone {
-			r.eligible = append(r.eligible, n)
-			r.candidates = append(r.candidates, n.candidate())
+	newcomer := p.newcomerTTFT(now)
+	for i := range p.members {
+		m := &p.members[i]
+		if cut, _, _ := m.cut(now, q, tokens, sweep); cut == CutNone {
+			r.eligible = append(r.eligible, m)
+			r.candidates = append(r.candidates, m.candidate(now, newcomer, p.tuning))
 		}
 	}
-	if len(r.eligible) == len(p.nodes) {
+	if len(r.eligible) == len(p.members) {
 		return
 	}
-	for _, n := range p.nodes {
-		cut, by, until := r.cut(now, n, q, tokens, sweep)
+	for i := range p.members {
+		m := &p.members[i]
+		cut, by, until := m.cut(now, q, tokens, sweep)
 		if cut == CutNone {
 			continue
 		}
-		c := n.candidate()
-		c.Cut, c.Until = cut, until
-		if by != &n.unit {
-			c.CutBy = ScopeKind(by.key.kind-'s').String() + " " + by.key.name
-		}
+		c := m.candidate(now, newcomer, p.tuning)
+		c.Cut, c.CutBy, c.Until = cut, by.label, until
 		if cut.capacity() {
 			r.full = append(r.full, by)
 		}
@@ -259,44 +307,31 @@ func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint
 	}
 }
 
-func (n *node) candidate() Candidate {
+func (m *member) candidate(now time.Time, newcomer float64, t Tuning) Candidate {
+	n := m.node
 	return Candidate{
-		ID: n.dep.ID, Weight: n.dep.Weight, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
-		TTFT: n.ttft.seconds, Samples: n.ttft.samples, LastPick: n.lastPick,
+		ID: m.dep.ID, Weight: m.dep.Weight, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
+		TTFT: n.ttft.expect(now, newcomer, t), Samples: n.ttft.samples, LastPick: m.lastPick,
 	}
 }
 
-// cut says why a node is not eligible, by which unit, and for how long if that ends by time.
-func (r *Router) cut(now time.Time, n *node, q *Query, tokens int, sweep uint64) (Cut, *unit, time.Duration) {
-	f := q.Facts
+// cut says why a member is not eligible, by which unit, and for how long if that ends by time.
+func (m *member) cut(now time.Time, q *Query, tokens int, sweep uint64) (Cut, *unit, time.Duration) {
+	n, d, f := m.node, m.dep, q.Facts
 	switch {
-	case n.dep.Weight == 0:
+	case d.Weight == 0:
 		return CutWeight, &n.unit, 0
-	case f.Pin != "" && f.Pin != n.dep.ID && f.Pin != n.dep.Endpoint:
+	case f.Pin != "" && f.Pin != d.ID && f.Pin != d.Endpoint:
 		return CutPinned, &n.unit, 0
-	case slices.Contains(f.ExcludeNames, n.dep.ID) || slices.Contains(f.ExcludeNames, n.dep.Endpoint):
+	case slices.Contains(f.ExcludeNames, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint):
 		return CutExcluded, &n.unit, 0
-	}
-	for i := -1; i < len(n.scopes); i++ {
-		u := &n.unit
-		if i >= 0 {
-			u = n.scopes[i]
-		}
-		if ok, _ := u.breaker.admits(now); !ok {
-			if u.breaker.state(now) == HalfOpen {
-				return CutTrial, u, 0
-			}
-			return CutOpen, u, u.breaker.until.Sub(now)
-		}
-	}
-	if slices.Contains(q.Tried, n.dep.ID) {
+	case slices.Contains(q.Tried, d.ID):
 		return CutTried, &n.unit, 0
 	}
-	for i := -1; i < len(n.scopes); i++ {
-		u := &n.unit
-		if i >= 0 {
-			u = n.scopes[i]
-		}
+	if cut, u, until := n.unwell(now); cut != CutNone {
+		return cut, u, until
+	}
+	for _, u := range n.units {
 		switch {
 		case sweep != 0 && u.blocked == sweep:
 			return CutEarlier, u, 0
@@ -309,36 +344,28 @@ func (r *Router) cut(now time.Time, n *node, q *Query, tokens int, sweep uint64)
 	return CutNone, nil, 0
 }
 
-// fillTTFT gives newcomers an expected TTFT derived from the others'.
-func (r *Router) fillTTFT(p *pool) {
-	newcomer := -1.0
-	for i := range r.round.Candidates {
-		c := &r.round.Candidates[i]
-		if c.Samples > 0 {
-			continue
+// unwell says whether a breaker keeps requests out, and which one does so for longest.
+func (n *node) unwell(now time.Time) (cut Cut, by *unit, until time.Duration) {
+	for _, u := range n.units {
+		switch ok, trial := u.breaker.admits(now); {
+		case ok:
+		case !trial && u.breaker.until.Sub(now) > until:
+			cut, by, until = CutOpen, u, u.breaker.until.Sub(now)
+		case trial && cut == CutNone:
+			cut, by = CutTrial, u
 		}
-		if newcomer < 0 {
-			if cap(r.medians) < len(p.nodes) {
-				r.medians = make([]float64, 0, len(p.nodes))
-			}
-			newcomer = newcomerSeconds(p.nodes, r.medians)
-		}
-		c.TTFT = newcomer
 	}
+	return cut, by, until
 }
 
 // reserve counts the request in the chosen node and all its scopes.
-func (r *Router) reserve(now time.Time, p *pool, q *Query, i, prompt, output int) *Lease {
-	n := r.eligible[i]
+func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, output int) *Lease {
+	n := m.node
 	l := &Lease{
-		router: r, node: n, dep: n.dep, stats: p.stats, facts: q.Facts, begun: now, folded: now,
+		router: r, node: n, dep: m.dep, pool: p, facts: q.Facts, begun: now, folded: now,
 		tokens: prompt + output, work: prompt + output, prompt: prompt, expected: output,
 	}
-	for i := -1; i < len(n.scopes); i++ {
-		u := &n.unit
-		if i >= 0 {
-			u = n.scopes[i]
-		}
+	for _, u := range n.units {
 		_, trial := u.breaker.admits(now)
 		if trial {
 			u.breaker.trial = true
@@ -350,7 +377,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, i, prompt, output int
 	}
 	n.work += l.work
 	r.picks++
-	n.lastPick = r.picks
+	m.lastPick = r.picks
 	n.totals.Picks++
 	return l
 }
@@ -391,22 +418,24 @@ func nameOf(s Strategy) string {
 
 // Observe takes what was seen of an endpoint without a request: that it answers, or that nothing does.
 func (r *Router) Observe(now time.Time, s Scope, reachable bool) {
+	wake(r.observe(now, s, reachable))
+}
+
+func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 	r.mu.Lock()
-	u := r.units[key{'s' + byte(s.Kind), s.Name, s.URL}]
+	defer r.mu.Unlock()
+	u := r.units[s.key()]
 	if u == nil {
-		r.mu.Unlock()
-		return
+		return nil
 	}
 	b := &u.breaker
 	switch {
-	case reachable && b.tripped && now.Before(b.until):
+	case reachable && b.state(now) == Open:
 		b.until = now // half-open: the next request is the trial
 	case !reachable && !b.tripped:
 		b.trip(now, "unreachable")
 	case !reachable && !b.trial && b.until.Sub(now) < firstOut:
 		b.until = now.Add(firstOut) // a trial would fail too
 	}
-	woken := r.sweep(now)
-	r.mu.Unlock()
-	wake(woken)
+	return r.sweep(now)
 }

@@ -27,8 +27,8 @@ type Candidate struct {
 	Work     int           // outstanding token work
 	TTFT     float64       // expected seconds to the first token; a newcomer's is derived from the fleet's
 	Samples  int           // how many answers TTFT rests on
-	LastPick uint64        // ordinal of the pick that last chose it, 0 = never
-	RunPicks int64         // times chosen since the set of eligible candidates last changed
+	LastPick uint64        // ordinal of the pick that last chose it for this model, 0 = never
+	RunPicks int64         // times chosen while the same set of candidates was eligible
 	Cut      Cut           // why it was not eligible, "" if it was
 	CutBy    string        // the scope that caused the cut, "" if the deployment itself
 	Until    time.Duration // for a cut that ends by time alone: how long from the decision
@@ -79,15 +79,12 @@ func (c Cut) capacity() bool {
 	return c == CutInFlight || c == CutTokens || c == CutEarlier
 }
 
-// health reports whether the cut ends when the deployment gets well.
-func (c Cut) health() bool { return c == CutOpen || c == CutTrial }
-
 // Round is one ranking.
 type Round struct {
 	Now        time.Time
 	Facts      *Facts
 	Candidates []Candidate // the eligible ones, in fleet order
-	RunTotal   int64       // picks since the set of eligible candidates last changed; 0 = it just did
+	RunTotal   int64       // sum of their RunPicks; 0 = this set is eligible for the first time
 	pcg        rand.PCG
 }
 
@@ -122,17 +119,20 @@ func (r *Round) Note(i int, term string, value float64) {
 	}
 }
 
-// Lowest returns the candidate with the lowest score, ties broken at random (seeded), never by position.
-func (r *Round) Lowest(score func(*Candidate) float64) int {
-	best, ties := 0, 1
-	lowest := score(&r.Candidates[0])
-	for i := 1; i < len(r.Candidates); i++ {
-		switch s := score(&r.Candidates[i]); {
-		case s < lowest:
-			best, lowest, ties = i, s, 1
+// Lowest notes every candidate's score as the named term and returns the one with the lowest. Ties are broken
+// at random (seeded) in proportion to weight, never by position.
+func (r *Round) Lowest(term string, score func(*Candidate) float64) int {
+	best, lowest, tied := -1, 0.0, 0.0
+	for i := range r.Candidates {
+		c := &r.Candidates[i]
+		s := score(c)
+		r.Note(i, term, s)
+		switch {
+		case best < 0 || s < lowest:
+			best, lowest, tied = i, s, c.Weight
 		case s == lowest:
-			// Reservoir sampling: each of the tied ones is kept with equal probability.
-			if ties++; r.IntN(ties) == 0 {
+			// Reservoir sampling: of those tied so far, each is kept with a probability that is its share of weight.
+			if tied += c.Weight; r.Float64()*tied < c.Weight {
 				best = i
 			}
 		}

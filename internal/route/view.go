@@ -90,6 +90,6 @@ func (r *Router) View(now time.Time) View {
 func (r *Router) Out(now time.Time, s Scope) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	u := r.units[key{'s' + byte(s.Kind), s.Name, s.URL}]
+	u := r.units[s.key()]
 	return u != nil && u.breaker.tripped
 }

@@ -12,12 +12,5 @@ func newLeastConnections(decode func(any) error) (route.Strategy, error) {
 func (leastConnections) String() string { return "least_connections" }
 
 func (leastConnections) Pick(r *route.Round) int {
-	for i := range r.Candidates {
-		r.Note(i, "in_flight/weight", inFlightPerWeight(&r.Candidates[i]))
-	}
-	return r.Lowest(inFlightPerWeight)
-}
-
-func inFlightPerWeight(c *route.Candidate) float64 {
-	return float64(c.InFlight) / c.Weight
+	return r.Lowest("in_flight/weight", func(c *route.Candidate) float64 { return float64(c.InFlight) / c.Weight })
 }

@@ -13,12 +13,5 @@ func newLeastTokens(decode func(any) error) (route.Strategy, error) {
 func (leastTokens) String() string { return "least_tokens" }
 
 func (leastTokens) Pick(r *route.Round) int {
-	for i := range r.Candidates {
-		r.Note(i, "work_tokens/weight", workPerWeight(&r.Candidates[i]))
-	}
-	return r.Lowest(workPerWeight)
-}
-
-func workPerWeight(c *route.Candidate) float64 {
-	return float64(c.Work) / c.Weight
+	return r.Lowest("work_tokens/weight", func(c *route.Candidate) float64 { return float64(c.Work) / c.Weight })
 }

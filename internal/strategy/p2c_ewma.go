@@ -7,7 +7,8 @@ import (
 	"evenkeel/internal/route"
 )
 
-// p2cEWMA draws two distinct candidates and takes the one with the lower (in-flight + 1) × learned TTFT.
+// p2cEWMA draws two distinct candidates and takes the one with the lower (in-flight + 1) × learned TTFT,
+// per weight.
 // Two choices already shorten the tail exponentially (Mitzenmacher), and replicas with the same stale view
 // do not herd on one "best" deployment.
 type p2cEWMA struct{ tuning route.Tuning }
@@ -40,7 +41,7 @@ func (s p2cEWMA) Tuning() route.Tuning { return s.tuning }
 func (p2cEWMA) Pick(r *route.Round) int {
 	n := len(r.Candidates)
 	if n == 1 {
-		r.Note(0, "(in_flight+1)*ttft_seconds", loadedTTFT(&r.Candidates[0]))
+		note(r, 0)
 		return 0
 	}
 	// The second draw is over the other n−1, so that the two are distinct and all pairs equally likely.
@@ -49,15 +50,17 @@ func (p2cEWMA) Pick(r *route.Round) int {
 	if b >= a {
 		b++
 	}
-	sa, sb := loadedTTFT(&r.Candidates[a]), loadedTTFT(&r.Candidates[b])
-	r.Note(a, "(in_flight+1)*ttft_seconds", sa)
-	r.Note(b, "(in_flight+1)*ttft_seconds", sb)
+	sa, sb := note(r, a), note(r, b)
 	if sb < sa || sb == sa && r.IntN(2) == 0 {
 		return b
 	}
 	return a
 }
 
-func loadedTTFT(c *route.Candidate) float64 {
-	return float64(c.InFlight+1) * c.TTFT / c.Weight
+// note scores candidate i and records the score.
+func note(r *route.Round, i int) float64 {
+	c := &r.Candidates[i]
+	score := float64(c.InFlight+1) * c.TTFT / c.Weight
+	r.Note(i, "(in_flight+1)*ttft_seconds/weight", score)
+	return score
 }

@@ -7,13 +7,13 @@ import (
 	"evenkeel/internal/route"
 )
 
-// weighted gives every eligible deployment its exact share of picks: after any number of picks since the
-// eligible set last changed, each is within one pick of its share, so within two over any window.
+// weighted gives every eligible deployment its exact share of picks: for a fixed eligible set, each is within
+// one pick of its share at any time since the start, so within two over any window.
 //
 // It is Pfair scheduling of unit jobs (Baruah et al. 1996): the j-th pick of a deployment with share w may
 // not come before floor((j−1)/w) and not after ceil(j/w) picks; among those whose time has come, the one
-// that is due first is taken. Any first pick keeps these bounds feasible, so it is drawn at random by weight:
-// when the set changes all the time, shares still come out right, and nobody who comes back catches up.
+// that is due first is taken. Any first pick keeps these bounds feasible, so the first is drawn at random by
+// weight: many short runs come out right together.
 type weighted struct{}
 
 func newWeighted(decode func(any) error) (route.Strategy, error) {
@@ -27,9 +27,6 @@ func (weighted) Pick(r *route.Round) int {
 	for i := range r.Candidates {
 		total += units(r.Candidates[i].Weight)
 	}
-	if r.RunTotal == 0 {
-		return drawByWeight(r, total)
-	}
 	best, bestDue := -1, uint64(math.MaxUint64)
 	for i := range r.Candidates {
 		c := &r.Candidates[i]
@@ -40,9 +37,12 @@ func (weighted) Pick(r *route.Round) int {
 			due++
 		}
 		r.Note(i, "due_at_pick", float64(due))
-		if release <= uint64(r.RunTotal) && due < bestDue {
+		if release <= uint64(r.RunTotal) && (best < 0 || due < bestDue) {
 			best, bestDue = i, due
 		}
+	}
+	if r.RunTotal == 0 {
+		return drawByWeight(r, total)
 	}
 	return best
 }
@@ -64,9 +64,7 @@ func divide(n, total, w uint64) (quotient, rest uint64) {
 func drawByWeight(r *route.Round, total uint64) int {
 	at := r.Float64() * float64(total)
 	for i := range r.Candidates {
-		w := float64(units(r.Candidates[i].Weight))
-		r.Note(i, "share", w/float64(total))
-		if at -= w; at < 0 {
+		if at -= float64(units(r.Candidates[i].Weight)); at < 0 {
 			return i
 		}
 	}

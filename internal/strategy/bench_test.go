@@ -1,0 +1,67 @@
+package strategy
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"evenkeel/internal/route"
+)
+
+// BenchmarkPickDone measures one whole decision: choose and reserve, then give back.
+func BenchmarkPickDone(b *testing.B) {
+	for _, e := range table {
+		for _, n := range []int{3, 8, 64, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", e.name, n), func(b *testing.B) {
+				r := warmRouter(b, e.name, n)
+				f := route.Facts{Model: "m", PromptBytes: 4000}
+				b.ReportAllocs()
+				for i := range b.N {
+					f.Seed = uint64(i)
+					now := start.Add(time.Duration(i) * time.Millisecond)
+					l, _ := r.Pick(now, route.Query{Facts: &f, Model: "m"})
+					l.Done(now, route.Outcome{Verdict: route.Success})
+				}
+			})
+		}
+	}
+}
+
+// TestAllocationBudget holds a decision at 8 deployments to two allocations: the lease and its record.
+func TestAllocationBudget(t *testing.T) {
+	for _, e := range table {
+		r := warmRouter(t, e.name, 8)
+		f := route.Facts{Model: "m", PromptBytes: 4000}
+		i := 0
+		got := testing.AllocsPerRun(1000, func() {
+			i++
+			f.Seed = uint64(i)
+			now := start.Add(time.Duration(i) * time.Millisecond)
+			l, _ := r.Pick(now, route.Query{Facts: &f, Model: "m"})
+			l.Done(now, route.Outcome{Verdict: route.Success, TTFT: 100 * time.Millisecond})
+		})
+		if got > 2 {
+			t.Errorf("%s: %v allocations per decision, want at most 2", e.name, got)
+		}
+	}
+}
+
+// warmRouter returns a Router over n deployments of model m, all with a learned TTFT but the last.
+func warmRouter(tb testing.TB, strategy string, n int) *route.Router {
+	tb.Helper()
+	r := route.New(route.Options{})
+	spec := route.PoolSpec{Model: "m", Strategy: build(tb, strategy)}
+	for i := range n {
+		spec.Deployments = append(spec.Deployments, deployment(fmt.Sprintf("e%d/m", i), 1+float64(i%3)))
+	}
+	adopt(tb, r, spec)
+	for i := range n - 1 {
+		f := route.Facts{Model: "m", Pin: spec.Deployments[i].ID}
+		l, refusal := r.Pick(start, route.Query{Facts: &f, Model: "m"})
+		if l == nil {
+			tb.Fatal(refusal)
+		}
+		l.Done(start, route.Outcome{Verdict: route.Success, TTFT: time.Duration(100+i) * time.Millisecond})
+	}
+	return r
+}
