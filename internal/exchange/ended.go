@@ -57,6 +57,9 @@ func (x *Exchange) judge(end *End) {
 	case x.gone:
 		o.Verdict, o.Class = route.NotDeploymentFault, "client_gone"
 		end.Held = false
+	case x.timeout == "shutdown":
+		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "shutdown", "the balancer shut down"
+		end.Class, end.Held, end.Broken = llm.None, false, true
 	case x.timeout != "":
 		// Our own timeouts count against the deployment, but not a shorter one that the client chose.
 		o.Verdict = route.DeploymentFault
@@ -120,6 +123,9 @@ func (x *Exchange) fail(now time.Time, r Result, f *Failure) {
 
 // failureOf words the end of the last attempt for the client.
 func failureOf(end *End, timeout string) *Failure {
+	if timeout == "shutdown" {
+		return shuttingDown()
+	}
 	switch end.Class {
 	case llm.Timeout:
 		if timeout == "deadline" {

@@ -10,14 +10,15 @@ type EventKind uint8
 
 // The events a shell reports.
 const (
-	Started EventKind = iota // the request is understood; once, first
-	Granted                  // the ticket woke the shell
-	Held                     // the first part of the answer is held back; Content or Release follows, or the hold times out
-	Release                  // the hold must end though there is no content: it is full, or the answer is complete
-	Content                  // the first content of the answer came
-	Ended                    // the attempt is over, always the last event of an attempt
-	Timer                    // the time of Exchange.Wake came
-	Gone                     // the client left
+	Started  EventKind = iota // the request is understood; once, first
+	Granted                   // the ticket woke the shell
+	Held                      // the first part of the answer is held back; Content or Release follows, or the hold times out
+	Release                   // the hold must end though there is no content: it is full, or the answer is complete
+	Content                   // the first content of the answer came
+	Ended                     // the attempt is over, always the last event of an attempt
+	Timer                     // the time of Exchange.Wake came
+	Gone                      // the client left
+	Shutdown                  // the process ends and can wait no longer
 )
 
 // Event is one thing that happened.

@@ -67,7 +67,7 @@ type Exchange struct {
 	lastContent time.Time
 	tokens      int
 	committed   bool
-	timeout     string // the deadline that passed, "" if none did
+	timeout     string // the deadline that passed, or "shutdown"; "" if none did
 	gone        bool
 
 	last   *End // of the last attempt that ended without commit
@@ -119,6 +119,8 @@ func (x *Exchange) Next(now time.Time, e Event) []Action {
 		x.timer(now)
 	case Gone:
 		x.left(now)
+	case Shutdown:
+		x.shutdown(now)
 	}
 	return x.actions
 }
@@ -380,6 +382,25 @@ func (x *Exchange) left(now time.Time) {
 	case running:
 		x.act(Action{Kind: Cancel})
 	}
+}
+
+// shutdown ends the exchange with an error of ours: nothing was anybody's fault.
+func (x *Exchange) shutdown(now time.Time) {
+	switch x.state {
+	case waiting:
+		x.ticket.Cancel(now)
+		x.endWait(now)
+		x.fail(now, Failed, shuttingDown())
+	case paused, fresh:
+		x.fail(now, Failed, shuttingDown())
+	case running:
+		x.timeout = "shutdown"
+		x.act(Action{Kind: Cancel})
+	}
+}
+
+func shuttingDown() *Failure {
+	return &Failure{Status: 503, Code: "evenkeel_shutting_down", RetryIn: 1000, Message: "The balancer is shutting down."}
 }
 
 func (x *Exchange) act(a Action) { x.actions = append(x.actions, a) }

@@ -1,0 +1,148 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+	"evenkeel/internal/upstream"
+)
+
+// attempt makes one upstream call and returns how it ended. What was answered is left in c.reply: passed on
+// as far as the exchange committed to it, the rest held.
+func (c *call) attempt(l *route.Lease) *exchange.End {
+	ctx, stop := context.WithCancel(context.Background())
+	c.mu.Lock()
+	if c.dispatched.IsZero() {
+		c.dispatched = time.Now()
+	}
+	if c.stopped { // the client left while this attempt was being decided
+		stop()
+	}
+	c.stop = stop
+	c.reply.discard()
+	c.mu.Unlock()
+
+	d := l.Deployment()
+	endpoint := c.endpoint(d)
+	if endpoint == nil {
+		stop()
+		return &exchange.End{Class: llm.Connect, Outcome: route.Outcome{Class: llm.Connect.String(), Detail: "the endpoint left the configuration"}}
+	}
+	res, err := endpoint.Do(ctx, c.outgoing(d))
+	if err != nil {
+		stop()
+		return failedCall(err)
+	}
+	c.reply.began(res, stop, l)
+	return c.reply.receive()
+}
+
+// endpoint finds where a deployment is served: in the newest generation, which may have it new, else in the
+// one this request began with.
+func (c *call) endpoint(d *route.Deployment) *upstream.Endpoint {
+	if e := c.p.Current().Endpoints[d.Endpoint]; e != nil {
+		return e
+	}
+	return c.g.Endpoints[d.Endpoint]
+}
+
+func (c *call) outgoing(d *route.Deployment) *upstream.Request {
+	r := &upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header.Clone()}
+	if c.req.Model != "" && d.Model != c.req.Model {
+		r.Body[0], r.Body[1], r.Body[2] = c.req.Splice(c.body, d.Model)
+	} else {
+		r.Body[0] = c.body
+	}
+	return r
+}
+
+// failedCall is the end of an attempt that got no response.
+func failedCall(err error) *exchange.End {
+	end := &exchange.End{Class: llm.Reset, Sent: true, Broken: true}
+	var failed *upstream.Error
+	if errors.As(err, &failed) {
+		end.Class, end.Sent = failed.Class, failed.Sent
+		end.Outcome.Unreachable = failed.Unreachable
+	}
+	end.Outcome.Class = end.Class.String()
+	end.Outcome.Detail = detailOf(err)
+	end.Outcome.Verdict = route.DeploymentFault
+	if end.Class == llm.Stale || end.Class == llm.None { // nobody's fault; and None is our own doing, which the exchange knows
+		end.Outcome.Verdict = route.NotDeploymentFault
+	}
+	return end
+}
+
+// detailOf shortens an error for people. Transport errors name addresses, never bodies or headers.
+func detailOf(err error) string {
+	text := err.Error()
+	if len(text) > 200 {
+		text = text[:200]
+	}
+	return text
+}
+
+// judge classifies a response by its head and what its meter saw.
+func judge(res *http.Response, failed *llm.UpstreamError) (llm.Class, route.Outcome) {
+	class := llm.Classify(res.StatusCode, failed)
+	if class == llm.Auth {
+		class = llm.ClientFault // upstream's judgement of the credential passes through
+	}
+	o := route.Outcome{Answered: true, Status: res.StatusCode}
+	switch class {
+	case llm.None:
+		o.Verdict = route.Success
+	case llm.ClientFault:
+		o.Verdict = route.NotDeploymentFault
+	default:
+		o.Verdict = route.DeploymentFault
+		o.RetryAfter, _ = llm.RetryAfter(res.Header, time.Now()) // none: 0
+		if failed != nil && o.RetryAfter == 0 {
+			o.RetryAfter = failed.RetryAfter
+		}
+	}
+	if class != llm.None {
+		o.Class = class.String()
+		o.Detail = "status " + strconv.Itoa(res.StatusCode)
+		if failed != nil && res.StatusCode < 300 {
+			o.Detail = "an error in the answer"
+		}
+	}
+	return class, o
+}
+
+// shape says how an answer is to be passed on.
+type shape uint8
+
+const (
+	whole    shape = iota // held until complete or too large
+	events                // server-sent events
+	lines                 // newline-delimited JSON
+	bytesRaw              // anything else that arrives bit by bit
+)
+
+func shapeOf(res *http.Response, streamed bool) shape {
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		return whole
+	}
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")) // odd: ""
+	switch {
+	case kind == "text/event-stream":
+		return events
+	case kind == "application/x-ndjson" || kind == "application/jsonl":
+		return lines
+	case streamed && res.ContentLength < 0:
+		return bytesRaw
+	case strings.HasPrefix(kind, "audio/") || kind == "application/octet-stream":
+		return bytesRaw
+	}
+	return whole
+}

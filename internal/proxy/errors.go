@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+)
+
+// writeError sends an error of ours in the client's dialect.
+func writeError(w http.ResponseWriter, api llm.API, e *llm.Error) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if h.Get(headerDepth) == "" {
+		h.Set(headerDepth, "0")
+	}
+	if e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout {
+		h.Set("X-Should-Retry", "false")
+	}
+	body := e.Body(api.Dialect)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(e.Status)
+	_, _ = w.Write(body) // the client may be gone; there is nothing more to tell it
+}
+
+// retryHeaders tells a client when to come back. SDKs read the milliseconds first.
+func retryHeaders(h http.Header, f *exchange.Failure) {
+	if f.RetryIn > 0 {
+		h.Set("Retry-After", strconv.FormatInt((f.RetryIn+999)/1000, 10))
+		h.Set("Retry-After-Ms", strconv.FormatInt(f.RetryIn, 10))
+	}
+	if f.Final {
+		h.Set("X-Should-Retry", "false")
+	}
+}
+
+// requestError words what the scanner found wrong with a body.
+func requestError(err error) *llm.Error {
+	e := &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_invalid_body", Message: err.Error()}
+	var r *llm.RequestError
+	if errors.As(err, &r) {
+		e.Code, e.Param, e.Message = r.Code, r.Param, r.Message
+	}
+	return e
+}
+
+// decisionLine puts a decision into one header line.
+func decisionLine(d *route.Decision) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "strategy=%s; candidates=%d; eligible=%d", d.Strategy, len(d.Candidates), d.Eligible)
+	for _, c := range d.CutCounts() {
+		fmt.Fprintf(&b, "; %s=%d", c.Cut, c.Count)
+	}
+	return b.String()
+}

@@ -1,0 +1,134 @@
+// Package proxy is the HTTP shell around the exchange: listeners' handlers, bodies, sockets and streaming.
+// It runs the actions of an exchange.Exchange and reports events to it; it decides nothing about routing.
+//
+// The files follow a request: proxy.go (entry), auth.go, body.go, call.go (the exchange's shell),
+// attempt.go (one upstream call), stream.go and whole.go (its answer), reply.go (what the client sees).
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+	"evenkeel/internal/upstream"
+)
+
+// Generation is everything one configuration and fleet give the proxy. It is immutable.
+type Generation struct {
+	Chains         map[string][]string           // model → itself and its fallbacks; "" if a request without a model has one place to go
+	Models         []Model                       // what GET /v1/models lists, sorted by ID
+	Endpoints      map[string]*upstream.Endpoint // by name
+	Keys           map[[32]byte]string           // SHA-256 of a virtual key → its name; empty = no authentication
+	PassCredential bool                          // the client's own key goes upstream
+	Forward        []string                      // more request headers that go upstream
+	Expose         Exposed
+	MaxBody        int64
+	MaxAttempts    int
+	Deadlines      exchange.Deadlines
+}
+
+// Model is one line of GET /v1/models.
+type Model struct {
+	ID      string
+	OwnedBy string
+	Created int64 // Unix seconds
+}
+
+// Exposed says which optional response headers the operator shows.
+type Exposed struct {
+	Deployment, Attempts, Decision bool
+}
+
+// Finished is what the proxy tells about an exchange that ended.
+type Finished struct {
+	Record   *exchange.Record
+	Overhead time.Duration // from the last byte of the request to the first dispatch, without queueing
+}
+
+// Options of a Proxy.
+type Options struct {
+	Router  *route.Router
+	Budget  *exchange.Budget
+	Current func() *Generation // the generation for a new request
+	Done    func(Finished)     // called once per exchange, after the client's answer; must not block
+	Logger  *slog.Logger
+}
+
+// Proxy serves clients.
+type Proxy struct {
+	Options
+	draining atomic.Bool
+	cut      context.Context // ends when running streams must
+	cutNow   context.CancelFunc
+	running  atomic.Int64
+}
+
+// New returns a Proxy.
+func New(o Options) *Proxy {
+	p := &Proxy{Options: o}
+	p.cut, p.cutNow = context.WithCancel(context.Background())
+	return p
+}
+
+// Drain makes /readyz fail, so that no new requests are sent here. Those that come are still served.
+func (p *Proxy) Drain() { p.draining.Store(true) }
+
+// Cut ends the requests that still run: with an error event where an answer has begun.
+func (p *Proxy) Cut() { p.cutNow() }
+
+// Running returns how many requests for models are being served.
+func (p *Proxy) Running() int64 { return p.running.Load() }
+
+// Ready returns why the proxy should get no traffic, "" if it should.
+func (p *Proxy) Ready() string {
+	switch g := p.Current(); {
+	case p.draining.Load():
+		return "draining"
+	case len(g.Chains) == 0:
+		return "no model is served yet"
+	}
+	return ""
+}
+
+// ServeHTTP serves one client request.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/livez":
+		plain(w, http.StatusOK, "ok\n")
+		return
+	case "/readyz":
+		if why := p.Ready(); why != "" {
+			plain(w, http.StatusServiceUnavailable, why+"\n")
+			return
+		}
+		plain(w, http.StatusOK, "ok\n")
+		return
+	}
+	id := newID()
+	w.Header().Set(headerID, id)
+	api := llm.APIOf(r.Method, r.URL.Path)
+	g := p.Current()
+	tenant, failure := g.admit(r, api)
+	if failure != nil {
+		writeError(w, api, failure)
+		return
+	}
+	if api.Name == "models" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		g.serveModels(w, r, api)
+		return
+	}
+	p.running.Add(1)
+	defer p.running.Add(-1)
+	p.serveCall(w, r, g, api, id, tenant)
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text)) // a probe that left needs no answer
+}

@@ -1,0 +1,478 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+)
+
+const (
+	// holdWhole is the largest answer that is read whole before any of it goes to the client.
+	holdWhole = 256 << 10
+	// longestTail is how much of an unfinished line waits for its end.
+	longestTail = 16 << 10
+	// readSize is how much room a read from upstream gets at least.
+	readSize = 16 << 10
+	// grace is how long upstream may keep a stream open after its last event.
+	grace = time.Second
+)
+
+// reply is what upstream answers and how far it has been passed on. The handler's goroutine reads from
+// upstream without call.mu; everything else happens under it, since the timer may pass on what is held.
+type reply struct {
+	c *call
+
+	headSent   bool   // the client has a head
+	headType   string // its content type
+	minimal    bool   // it was forced out by a comment, without upstream's headers
+	status     int
+	sent       int64
+	abort      bool // the connection must be broken: the client could not tell that the answer is cut
+	clientGone bool
+
+	// Of the current attempt.
+	res       *http.Response
+	stop      context.CancelFunc
+	lease     *route.Lease
+	shape     shape
+	src       source
+	buf       []byte // what was received; buf[start:] has not been sent
+	start     int
+	total     int // bytes received
+	passed    int // bytes sent before commit: comments
+	committed bool
+	ended     bool // upstream's last byte was read
+	events    llm.Stream
+	body      llm.Body
+	counted   int  // content events reported to the exchange
+	reported  bool // the first content was
+}
+
+func (r *reply) init(c *call) { r.c = c }
+
+// began takes the head of a response.
+func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Lease) {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.res, r.stop, r.lease = res, stop, l
+	r.shape = shapeOf(res, c.req.Stream)
+	r.src = newSource(res, c.r.Header)
+	r.buf, r.start, r.total, r.passed = r.buf[:0], 0, 0, 0
+	r.committed, r.ended, r.counted, r.reported = false, false, 0, false
+	switch r.shape {
+	case events:
+		r.events.Reset(c.api, llm.SSE)
+	case lines:
+		r.events.Reset(c.api, llm.NDJSON)
+	default:
+		r.body.Reset(c.api)
+	}
+}
+
+// discard drops what an earlier attempt left. Callers hold mu.
+func (r *reply) discard() {
+	if r.res != nil {
+		r.stop()
+		_ = r.res.Body.Close() // its answer is not wanted any more
+	}
+	r.res = nil
+}
+
+// close ends the last attempt's response, and breaks the client's connection if that is what it must see.
+func (r *reply) close() {
+	r.c.mu.Lock()
+	r.discard()
+	r.c.mu.Unlock()
+	if r.abort {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// receive reads the answer until it has ended or failed and returns how. Content reaches the client on the
+// way, once the exchange commits to it.
+func (r *reply) receive() *exchange.End {
+	c := r.c
+	if r.headSent && (r.res.StatusCode != http.StatusOK || r.res.Header.Get("Content-Type") != r.headType) {
+		return r.unfit()
+	}
+	for {
+		c.mu.Lock()
+		room := r.room()
+		c.mu.Unlock()
+		forward, plain, err := r.src.read(room)
+		c.mu.Lock()
+		if r.src.raw() {
+			r.buf = append(r.buf, forward...)
+		} else {
+			r.buf = r.buf[:len(r.buf)+len(forward)]
+		}
+		r.total += len(forward)
+		end := r.took(plain, err)
+		if end == nil || r.committed && end.Broken {
+			r.release()
+		}
+		gone := r.clientGone
+		c.mu.Unlock()
+		if end != nil {
+			return end
+		}
+		if gone {
+			r.clientLeft()
+		}
+	}
+}
+
+// unfit is the end of an attempt whose answer cannot follow the head that the client already has.
+func (r *reply) unfit() *exchange.End {
+	class, o := judge(r.res, nil)
+	if class == llm.None {
+		class = llm.Malformed
+		o.Verdict, o.Class, o.Detail = route.DeploymentFault, class.String(), "another content type than the attempt before"
+	}
+	return &exchange.End{Class: class, Outcome: o, Sent: true}
+}
+
+// room returns where to read to. What was sent is dropped first.
+func (r *reply) room() []byte {
+	if r.start > 0 {
+		r.buf = r.buf[:copy(r.buf, r.buf[r.start:])]
+		r.start = 0
+	}
+	if cap(r.buf)-len(r.buf) < readSize/4 {
+		grown := make([]byte, len(r.buf), max(2*cap(r.buf), readSize))
+		copy(grown, r.buf)
+		r.buf = grown
+	}
+	return r.buf[len(r.buf):cap(r.buf)]
+}
+
+// took looks at what was read and reports it to the exchange. It returns the attempt's end if this is it.
+func (r *reply) took(plain []byte, err error) *exchange.End {
+	r.ended = err == io.EOF
+	switch r.shape {
+	case events, lines:
+		return r.tookEvents(plain, err)
+	}
+	return r.tookBody(plain, err)
+}
+
+func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
+	c, s := r.c, &r.events
+	s.Feed(plain)
+	if r.ended {
+		s.End()
+	}
+	now := time.Now()
+	switch {
+	case s.Err() != nil && !r.committed && !s.Content():
+		return r.end(true, false) // may still move; what came is held
+	case s.Content() && !r.reported:
+		r.reported = true
+		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Content}))
+	case s.Release() || r.shape == lines && len(plain) > 0 || r.src.raw() && r.total > 0:
+		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Release}))
+	case !r.committed && r.total > s.Passable()+s.Tail():
+		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Held}))
+	}
+	if n := s.ContentEvents(); n > r.counted {
+		r.counted = n
+		c.x.Progress(now, s.OutputEstimate())
+	}
+	switch {
+	case s.Done():
+		return r.end(true, false)
+	case err == nil:
+		return nil
+	case !r.ended:
+		end := r.end(false, true)
+		end.Class = brokenBody(err)
+		return r.broke(end, err)
+	case c.api.Streams && !s.Terminal() && s.Err() == nil && !r.src.blind:
+		end := r.end(false, true)
+		end.Class = llm.Truncated
+		return r.broke(end, errTruncated)
+	}
+	return r.end(true, false)
+}
+
+func (r *reply) tookBody(plain []byte, err error) *exchange.End {
+	c := r.c
+	r.body.Feed(plain)
+	bit := r.shape == bytesRaw && len(plain) > 0
+	if !r.committed && (bit || len(r.buf) > holdWhole) {
+		if class, _ := judge(r.res, r.body.Err()); class.Retryable() {
+			return r.end(false, false) // an error too large to hold is not worth passing on
+		}
+		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Release}))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case !r.ended:
+		end := r.end(false, true)
+		end.Class = brokenBody(err)
+		return r.broke(end, err)
+	}
+	return r.end(true, false)
+}
+
+// end sums an attempt up.
+func (r *reply) end(held, broken bool) *exchange.End {
+	var failed *llm.UpstreamError
+	var usage llm.Usage
+	e := &exchange.End{Sent: true, Held: held, Broken: broken}
+	streamed := r.shape == events || r.shape == lines
+	if streamed {
+		failed, usage = r.events.Err(), r.events.Usage()
+	} else {
+		failed, usage = r.body.Err(), r.body.Usage()
+	}
+	e.Class, e.Outcome = judge(r.res, failed)
+	o := &e.Outcome
+	o.Reported = usage.Reported
+	o.InputTokens, o.CachedTokens, o.OutputTokens, o.ReasoningTokens = usage.Input, usage.CachedInput, usage.Output, usage.Reasoning
+	if streamed {
+		o.ServedModel, o.Fingerprint = r.events.Model(), r.events.Fingerprint()
+	} else {
+		o.ServedModel, o.Fingerprint = r.body.Model(), r.body.Fingerprint()
+	}
+	if !o.Reported && o.Verdict == route.Success {
+		o.InputTokens = r.lease.Prompt()
+		if streamed {
+			o.OutputTokens = r.events.OutputEstimate()
+		}
+	}
+	return e
+}
+
+// broke makes an end that of an answer that stopped before its end.
+func (r *reply) broke(e *exchange.End, err error) *exchange.End {
+	o := &e.Outcome
+	o.Verdict, o.Class, o.Detail = route.DeploymentFault, e.Class.String(), detailOf(err)
+	if !o.Reported {
+		o.InputTokens, o.OutputTokens = r.lease.Prompt(), r.events.OutputEstimate()
+	}
+	return e
+}
+
+// apply does what the exchange says while the answer comes. Callers hold mu.
+func (r *reply) apply(actions []exchange.Action) {
+	for _, a := range actions {
+		switch a.Kind {
+		case exchange.Commit:
+			r.commit()
+		case exchange.Cancel:
+			r.c.cancel()
+		}
+	}
+}
+
+// commit decides that this answer goes to the client.
+func (r *reply) commit() { r.committed = true }
+
+// release sends what may go: whole lines of a committed stream, everything of other committed answers, and
+// before that only comments. Callers hold mu.
+func (r *reply) release() {
+	if !r.committed {
+		if n := r.events.Passable() - r.passed; r.shape == events && !r.src.raw() && n > 0 {
+			r.writeMinimalHead()
+			r.write(r.buf[r.start : r.start+n])
+			r.start += n
+			r.passed += n
+			r.flush()
+		}
+		return
+	}
+	upTo := len(r.buf)
+	if (r.shape == events || r.shape == lines) && !r.src.raw() && !r.ended {
+		if tail := r.events.Tail(); tail <= longestTail {
+			upTo = max(upTo-tail, r.start)
+		}
+	}
+	if upTo == r.start {
+		return
+	}
+	r.writeHead(-1)
+	r.write(r.buf[r.start:upTo])
+	r.start = upTo
+	if r.shape != whole {
+		r.flush()
+	}
+}
+
+// finish passes the rest of a committed answer on; the exchange is over, the lease returned.
+func (r *reply) finish() {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.res == nil || !r.committed {
+		return
+	}
+	if r.shape == whole {
+		r.writeHead(len(r.buf) - r.start)
+		r.write(r.buf[r.start:])
+		return
+	}
+	r.writeHead(-1)
+	if r.ended {
+		r.write(r.buf[r.start:])
+		return
+	}
+	// The last event came; upstream may still end it with a blank line, and its connection can be used again
+	// once it has closed the stream.
+	r.write(r.buf[r.start:])
+	r.start = len(r.buf)
+	r.flush()
+	r.trail()
+}
+
+// trail passes on what follows the last event, for a short time.
+func (r *reply) trail() {
+	stop := time.AfterFunc(grace, r.stop)
+	defer stop.Stop()
+	for !r.clientGone {
+		room := r.room()
+		forward, _, err := r.src.read(room)
+		r.write(forward)
+		if err != nil {
+			return
+		}
+		r.flush()
+	}
+}
+
+// fail tells the client that there is no answer, or that the one it has is cut.
+func (r *reply) fail(f *exchange.Failure) {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := llm.Error{Status: f.Status, Code: f.Code, Message: f.Message}
+	if f.Code == "model_not_found" {
+		e.Type, e.Param = "invalid_request_error", "model"
+	}
+	if !r.headSent && !r.committed {
+		retryHeaders(c.w.Header(), f)
+		r.ourHeaders()
+		r.status = f.Status
+		writeError(c.w, c.api, &e)
+		return
+	}
+	stream := r.shape == events && !r.src.raw() || r.minimal
+	if !stream {
+		r.abort = true
+		return
+	}
+	r.writeHead(-1)
+	e.Sequence = r.events.NextSequence()
+	r.write(e.Event(c.api, r.events.Open()))
+	r.flush()
+}
+
+// clientLeft reports that writing to the client failed.
+func (r *reply) clientLeft() {
+	for _, a := range r.c.next(exchange.Event{Kind: exchange.Gone}) {
+		if a.Kind == exchange.Cancel {
+			r.c.mu.Lock()
+			r.c.cancel()
+			r.c.mu.Unlock()
+		}
+	}
+}
+
+func (r *reply) write(b []byte) {
+	if len(b) == 0 || r.clientGone {
+		return
+	}
+	n, err := r.c.w.Write(b)
+	r.sent += int64(n)
+	r.clientGone = err != nil && r.c.r.Method != http.MethodHead
+}
+
+func (r *reply) flush() {
+	if !r.clientGone {
+		r.clientGone = http.NewResponseController(r.c.w).Flush() != nil
+	}
+}
+
+// writeMinimalHead sends a head that any attempt of the same content type can go on with.
+func (r *reply) writeMinimalHead() {
+	if r.headSent {
+		return
+	}
+	h := r.c.w.Header()
+	h["Content-Type"] = r.res.Header["Content-Type"]
+	r.streamHeaders(h)
+	r.minimal = true
+	r.sendHead(http.StatusOK)
+}
+
+// writeHead sends the head of the committed answer; length −1 = not known beforehand.
+func (r *reply) writeHead(length int) {
+	if r.headSent {
+		return
+	}
+	h := r.c.w.Header()
+	responseHeader(h, r.res.Header)
+	if r.src.decoded() {
+		h.Del("Content-Encoding")
+	}
+	switch {
+	case r.c.r.Method == http.MethodHead || r.res.StatusCode == http.StatusNotModified:
+		if v := r.res.Header["Content-Length"]; v != nil {
+			h["Content-Length"] = v
+		}
+	case length >= 0:
+		h.Set("Content-Length", strconv.Itoa(length))
+	case r.res.ContentLength >= 0 && !r.src.decoded():
+		h.Set("Content-Length", strconv.FormatInt(r.res.ContentLength, 10))
+	}
+	if r.shape == events {
+		r.streamHeaders(h)
+	}
+	r.ourHeaders()
+	r.sendHead(r.res.StatusCode)
+}
+
+func (r *reply) sendHead(status int) {
+	r.headSent, r.status = true, status
+	r.headType = r.res.Header.Get("Content-Type")
+	r.c.w.WriteHeader(status)
+}
+
+// streamHeaders keeps caches and buffering proxies from holding a stream back.
+func (r *reply) streamHeaders(h http.Header) {
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-cache")
+	}
+	if h.Get("X-Accel-Buffering") == "" {
+		h.Set("X-Accel-Buffering", "no")
+	}
+}
+
+// ourHeaders says who answered.
+func (r *reply) ourHeaders() {
+	h, rec := r.c.w.Header(), r.c.x.Record()
+	h.Set(headerDepth, strconv.Itoa(rec.Depth))
+	last := rec.Last()
+	if last == nil {
+		return
+	}
+	h.Set(headerModel, last.Model)
+	expose := r.c.g.Expose
+	if expose.Deployment {
+		h.Set(headerDeployment, last.Deployment)
+	}
+	if expose.Attempts {
+		h.Set(headerAttempts, strconv.Itoa(len(rec.Attempts)))
+	}
+	if expose.Decision {
+		h.Set(headerDecision, decisionLine(last.Decision))
+	}
+}
