@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"ledger":    {"exchange", "route", "quota"},
 	"telemetry": {"exchange", "route", "quota"},
 	"cluster":   {"exchange", "route", "quota"},
-	"discovery": {"route", "llm", "upstream"},
+	"discovery": {"secret", "route", "llm", "upstream"},
 	"health":    {"route", "llm", "upstream"},
 	"proxy":     {"exchange", "route", "policy", "quota", "llm", "upstream"},
 	"epp":       {"exchange", "route", "policy", "quota", "llm", "upstream"},

@@ -1,0 +1,137 @@
+package discovery
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// vllmMetrics reads vLLM's metrics: whether there is any series of vLLM's, and how many tokens the KV cache holds, summed
+// over the engines (data-parallel ranks) behind the server; 0 if they do not say. Under Ray the colon of the names is an
+// underscore.
+func vllmMetrics(text []byte) (tokens int, found bool) {
+	for line := range bytes.Lines(text) {
+		rest, ok := bytes.CutPrefix(line, []byte("vllm"))
+		if !ok || len(rest) == 0 || rest[0] != ':' && rest[0] != '_' {
+			continue
+		}
+		found = true
+		if labels, ok := bytes.CutPrefix(rest[1:], []byte("cache_config_info{")); ok {
+			tokens = atMostInt32(tokens + cacheConfigTokens(string(labels)))
+		}
+	}
+	return tokens, found
+}
+
+// cacheConfigTokens returns the size of one engine's cache. Newer versions say it outright; the product of blocks and
+// block size is too large where layers of several kinds share the blocks. A setting that is not known reads None.
+func cacheConfigTokens(labels string) int {
+	var size, blocks, blockSize int
+	for {
+		name, rest, ok := strings.Cut(labels, `="`)
+		if !ok {
+			break
+		}
+		value, after, ok := cutQuoted(rest)
+		if !ok {
+			break
+		}
+		labels = after
+		n, err := strconv.ParseInt(value, 10, 32)
+		if err != nil || n < 0 {
+			continue
+		}
+		switch strings.TrimLeft(name, ", ") {
+		case "kv_cache_size_tokens":
+			size = int(n)
+		case "num_gpu_blocks":
+			blocks = int(n)
+		case "block_size":
+			blockSize = int(n)
+		}
+	}
+	if size > 0 {
+		return size
+	}
+	return product(blocks, blockSize)
+}
+
+// cutQuoted cuts a label's value at its closing quote. Escapes stay as they are: no number has one.
+func cutQuoted(text string) (value, after string, ok bool) {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return text[:i], text[i+1:], true
+		}
+	}
+	return "", "", false
+}
+
+// sglangServerInfo reads SGLang's page about itself: its arguments, its scheduler and its state in one object.
+// max_total_num_tokens is that of one data-parallel rank.
+func sglangServerInfo(body []byte, f *facts) bool {
+	var page struct {
+		Version        string `json:"version"`
+		MaxTotalTokens *count `json:"max_total_num_tokens"`
+		States         []any  `json:"internal_states"`
+		Ranks          count  `json:"dp_size"`
+		ContextLength  count  `json:"context_length"`
+	}
+	if !decode(body, &page) || page.MaxTotalTokens == nil && page.States == nil {
+		return false
+	}
+	f.version, f.contextWindow = clean(page.Version), int(page.ContextLength)
+	if page.MaxTotalTokens != nil {
+		f.kvTokens = product(int(*page.MaxTotalTokens), max(1, int(page.Ranks)))
+	}
+	return true
+}
+
+// llamacppProps reads the properties page of llama.cpp's server. n_ctx is that of one slot.
+func llamacppProps(body []byte, f *facts) bool {
+	var page struct {
+		Slots     count  `json:"total_slots"`
+		BuildInfo string `json:"build_info"`
+		Settings  struct {
+			ContextLength count `json:"n_ctx"`
+		} `json:"default_generation_settings"`
+	}
+	if !decode(body, &page) || page.Slots == 0 {
+		return false
+	}
+	f.version, f.contextWindow = clean(page.BuildInfo), int(page.Settings.ContextLength)
+	f.kvTokens = product(int(page.Settings.ContextLength), int(page.Slots))
+	return true
+}
+
+// tgiInfo reads the information page of Text Generation Inference. max_batch_total_tokens is what it found to fit into
+// the memory for its cache.
+func tgiInfo(body []byte, f *facts) bool {
+	var page struct {
+		ModelID        string `json:"model_id"`
+		Version        string `json:"version"`
+		MaxTotalTokens count  `json:"max_total_tokens"`
+		MaxBatchTokens count  `json:"max_batch_total_tokens"`
+	}
+	if !decode(body, &page) || page.ModelID == "" || page.MaxTotalTokens == 0 {
+		return false
+	}
+	f.version, f.contextWindow, f.kvTokens = clean(page.Version), int(page.MaxTotalTokens), int(page.MaxBatchTokens)
+	if usable(page.ModelID) {
+		f.models = []ModelInfo{{ID: page.ModelID, ContextWindow: f.contextWindow}}
+	}
+	return true
+}
+
+// product multiplies two numbers that are at most 2³¹−1.
+func product(a, b int) int {
+	if a > 0 && b > math.MaxInt32/a {
+		return math.MaxInt32
+	}
+	return a * b
+}
+
+func atMostInt32(n int) int { return min(n, math.MaxInt32) }
