@@ -48,7 +48,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("output of %s:\n%s", p.name, p.Output())
+			t.Logf("the end of the output of %s:\n%s", p.name, p.tail())
 		}
 	})
 	return p
@@ -77,11 +77,18 @@ func (p *Process) Output() string {
 	return strings.Join(p.out.all, "\n")
 }
 
+// tail returns the last lines, which is what a person can read.
+func (p *Process) tail() string {
+	p.out.mu.Lock()
+	defer p.out.mu.Unlock()
+	return strings.Join(p.out.all[max(0, len(p.out.all)-60):], "\n")
+}
+
 // WriteLine sends a line to the program's stdin.
 func (p *Process) WriteLine(t testing.TB, line string) {
 	t.Helper()
 	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
-		t.Fatalf("write to %s: %v; its output:\n%s", p.name, err, p.Output())
+		t.Fatalf("write to %s: %v; its output:\n%s", p.name, err, p.tail())
 	}
 }
 
@@ -100,14 +107,14 @@ func (p *Process) Await(t testing.TB, pattern *regexp.Regexp, limit time.Duratio
 			}
 		}
 		if ended {
-			t.Fatalf("%s ended with code %d before it wrote %q; its output:\n%s", p.name, p.ExitCode(), pattern, p.Output())
+			t.Fatalf("%s ended with code %d before it wrote %q; its output:\n%s", p.name, p.ExitCode(), pattern, p.tail())
 		}
 		select {
 		case <-p.out.changed:
 		case <-p.done:
 			ended = true
 		case <-deadline.C:
-			t.Fatalf("%s did not write %q within %v; its output:\n%s", p.name, pattern, limit, p.Output())
+			t.Fatalf("%s did not write %q within %v; its output:\n%s", p.name, pattern, limit, p.tail())
 		}
 	}
 }

@@ -37,6 +37,7 @@ def params_of(args: argparse.Namespace) -> xllamacpp.CommonParams:
     params.api_keys = [args.api_key] if args.api_key else []
     params.endpoint_metrics = True
     params.endpoint_slots = True
+    params.verbosity = 2  # warnings and errors
     params.ui = False
     params.warmup = False
     params.fit_params = False  # no measuring of device memory: the model is tiny

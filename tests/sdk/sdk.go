@@ -54,25 +54,32 @@ func Start(t testing.TB, client Client, baseURL, key, model string) *Runner {
 
 var resultLine = regexp.MustCompile(`^(\{"name".*\})$`)
 
-// Run runs one scenario, fails the test if the scenario failed, and returns
-// what it reports.
-func (r *Runner) Run(t testing.TB, scenario string) string {
+// Result is how a scenario ended.
+type Result struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"` // what was seen, or what went wrong
+}
+
+// Run runs one scenario and fails the test if the scenario failed.
+func (r *Runner) Run(t testing.TB, scenario string) {
+	t.Helper()
+	result := r.Try(t, scenario)
+	if !result.OK {
+		t.Errorf("%s: %s: %s", r.client.Name, scenario, result.Detail)
+		return
+	}
+	t.Logf("%s: %s: %s", r.client.Name, scenario, result.Detail)
+}
+
+// Try runs one scenario that may fail.
+func (r *Runner) Try(t testing.TB, scenario string) Result {
 	t.Helper()
 	r.process.WriteLine(t, scenario)
 	line := r.process.Await(t, resultLine, scenarioLimit)[1]
-	var result struct {
-		Name   string `json:"name"`
-		OK     bool   `json:"ok"`
-		Detail string `json:"detail"`
+	var result Result
+	if err := json.Unmarshal([]byte(line), &result); err != nil || result.Name != scenario {
+		t.Fatalf("%s: no result for %s, but (%v): %s", r.client.Name, scenario, err, line)
 	}
-	if err := json.Unmarshal([]byte(line), &result); err != nil {
-		t.Fatalf("%s wrote no result: %v: %s", r.client.Name, err, line)
-	}
-	if result.Name != scenario {
-		t.Fatalf("%s answered for scenario %q, want %q", r.client.Name, result.Name, scenario)
-	}
-	if !result.OK {
-		t.Errorf("%s: %s: %s", r.client.Name, scenario, result.Detail)
-	}
-	return result.Detail
+	return result
 }

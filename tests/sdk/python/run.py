@@ -23,7 +23,7 @@ def run(name: str, scenario, settings: Settings) -> dict:
     try:
         return {"name": name, "ok": True, "detail": scenario(settings)}
     except Exception:  # whatever goes wrong is the result
-        return {"name": name, "ok": False, "detail": traceback.format_exc(limit=-3)}
+        return {"name": name, "ok": False, "detail": traceback.format_exc(limit=-1)}
 
 
 def main() -> int:
