@@ -2,7 +2,7 @@ package route
 
 import (
 	"container/list"
-	"slices"
+	"strings"
 	"time"
 )
 
@@ -11,16 +11,26 @@ type Ticket struct {
 	router  *Router
 	query   Query
 	wake    func()
-	element *list.Element // in queue, nil once resolved
+	queue   *queue
+	element *list.Element // in queue.waiting, nil once resolved
 	seq     uint64
 	lease   *Lease
 	refusal *Refusal
 	taken   bool
 }
 
-// queue holds the waiters of one model in order of arrival. Guarded by Router.mu.
+// queue holds waiters who could be served by the same deployments, in order of arrival. While the first of
+// them has no room, the others have none. Guarded by Router.mu.
 type queue struct {
+	class   class
 	waiting list.List // of *Ticket
+}
+
+// class is what decides which deployments may serve a query.
+type class struct{ model, pin, excluded, tried string }
+
+func (q *Query) class() class {
+	return class{q.Model, q.Facts.Pin, strings.Join(q.Facts.ExcludeNames, "\n"), strings.Join(q.Tried, "\n")}
 }
 
 // Wait puts the query in the queue. wakeUp is called once, without any lock, when the Ticket has a Result;
@@ -34,18 +44,17 @@ func (r *Router) Wait(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal)
 func (r *Router) enqueue(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	queued := r.queues[q.Model]
-	if queued == nil {
-		queued = &queue{}
-		r.queues[q.Model] = queued
-	}
-	if r.maxWaiting > 0 && queued.waiting.Len() >= r.maxWaiting {
+	if r.maxWaiting > 0 && r.waiting[q.Model] >= r.maxWaiting {
 		return nil, r.bare(now, &q, QueueFull), nil
 	}
+	c := q.class()
+	if r.queues[c] == nil {
+		r.queues[c] = &queue{class: c}
+	}
 	r.seq++
-	t := &Ticket{router: r, query: q, wake: wakeUp, seq: r.seq}
-	t.element = queued.waiting.PushBack(t)
-	r.waiters++
+	t := &Ticket{router: r, query: q, wake: wakeUp, queue: r.queues[c], seq: r.seq}
+	t.element = t.queue.waiting.PushBack(t)
+	r.waiting[q.Model]++
 	return t, nil, r.sweep(now)
 }
 
@@ -86,51 +95,59 @@ func (t *Ticket) withdraw(now time.Time) (unused *Lease, woken []*Ticket) {
 }
 
 func (r *Router) drop(t *Ticket) {
-	q := r.queues[t.query.Model]
-	q.waiting.Remove(t.element)
+	t.queue.waiting.Remove(t.element)
 	t.element = nil
-	r.waiters--
-	if q.waiting.Len() == 0 {
-		delete(r.queues, t.query.Model)
+	if t.queue.waiting.Len() == 0 {
+		delete(r.queues, t.queue.class)
+	}
+	m := t.query.Model
+	if r.waiting[m]--; r.waiting[m] == 0 {
+		delete(r.waiting, m)
 	}
 }
 
-func (r *Router) resolve(t *Ticket, l *Lease, f *Refusal) {
-	r.drop(t)
-	t.lease, t.refusal = l, f
-}
-
-// sweep serves waiters in order of arrival over all models, as far as there is room, and refuses those who
+// sweep serves waiters in order of arrival over all queues, as far as there is room, and refuses those who
 // can no longer be served. Room that a waiter is entitled to is not given to one who came later, but those
 // who wait for other rooms are not held up. Callers hold mu and wake the result after unlocking.
 func (r *Router) sweep(now time.Time) (woken []*Ticket) {
-	if r.waiters == 0 {
+	if len(r.queues) == 0 {
 		return nil
 	}
 	r.sweeps++
-	cursors := make([]cursor, 0, len(r.queues))
+	fronts := make([]*list.Element, 0, len(r.queues))
 	for _, q := range r.queues {
-		cursors = append(cursors, cursor{at: q.waiting.Front()})
+		fronts = append(fronts, q.waiting.Front())
 	}
 	for {
-		c := earliest(cursors)
-		if c == nil {
+		first := earliest(fronts)
+		if first < 0 {
 			return woken
 		}
-		t := c.ticket()
-		c.at = c.at.Next()
-		if c.hopeless(&t.query) {
-			continue
-		}
+		t := fronts[first].Value.(*Ticket)
 		if r.mustWait(now, &t.query) {
 			r.claim()
-			c.passed(&t.query)
+			fronts[first] = nil
 			continue
 		}
-		lease, refusal := r.choose(now, t.query, r.sweeps)
-		r.resolve(t, lease, refusal)
+		fronts[first] = fronts[first].Next()
+		r.drop(t)
+		t.lease, t.refusal = r.choose(now, t.query, r.sweeps)
 		woken = append(woken, t)
 	}
+}
+
+// earliest returns the index of the waiter who came first, -1 if there is none.
+func earliest(fronts []*list.Element) int {
+	first, seq := -1, uint64(0)
+	for i, f := range fronts {
+		if f == nil {
+			continue
+		}
+		if s := f.Value.(*Ticket).seq; first < 0 || s < seq {
+			first, seq = i, s
+		}
+	}
+	return first
 }
 
 // claim reserves, for this sweep, the next room at every unit whose limit kept a waiter out.
@@ -138,46 +155,6 @@ func (r *Router) claim() {
 	for _, u := range r.full {
 		u.blocked = r.sweeps
 	}
-}
-
-// cursor walks one model's queue during a sweep.
-type cursor struct {
-	at    *list.Element
-	ahead []*Query // waiters passed over, who have claimed every room that they could use
-}
-
-func (c *cursor) ticket() *Ticket { return c.at.Value.(*Ticket) }
-
-// earliest returns the cursor at the waiter who came first, nil when all are through.
-func earliest(cursors []cursor) (first *cursor) {
-	for i := range cursors {
-		if c := &cursors[i]; c.at != nil && (first == nil || c.ticket().seq < first.ticket().seq) {
-			first = c
-		}
-	}
-	return first
-}
-
-// passed notes a waiter who must go on waiting. Behind one who may go anywhere, nobody has a chance.
-func (c *cursor) passed(q *Query) {
-	if q.anywhere() {
-		c.at = nil
-		return
-	}
-	c.ahead = append(c.ahead, q)
-}
-
-// hopeless reports whether q could only use rooms claimed by somebody ahead. It spares a queue of pinned
-// requests from being ranked one by one.
-func (c *cursor) hopeless(q *Query) bool {
-	return slices.ContainsFunc(c.ahead, func(a *Query) bool {
-		return a.Facts.Pin == q.Facts.Pin &&
-			slices.Equal(a.Facts.ExcludeNames, q.Facts.ExcludeNames) && slices.Equal(a.Tried, q.Tried)
-	})
-}
-
-func (q *Query) anywhere() bool {
-	return q.Facts.Pin == "" && len(q.Facts.ExcludeNames) == 0 && len(q.Tried) == 0
 }
 
 // Tick serves waiters whose chance comes by time alone (a breaker's time is over) and returns when to call
@@ -192,7 +169,7 @@ func (r *Router) tick(now time.Time) (next time.Time, woken []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	woken = r.sweep(now)
-	if r.waiters == 0 {
+	if len(r.queues) == 0 {
 		return next, woken
 	}
 	for _, u := range r.units {

@@ -10,19 +10,18 @@ import (
 // Router holds what is known about deployments and decides where requests go. All methods may be called
 // concurrently.
 type Router struct {
+	mu         sync.Mutex
 	maxWaiting int // waiters per model, 0 = no limit
-
-	mu      sync.Mutex
-	epoch   uint64
-	pools   map[string]*pool
-	units   map[key]*unit // every deployment's and scope's unit that is a member or in use
-	nodes   map[key]*node
-	models  map[string]*modelStats
-	queues  map[string]*queue
-	waiters int
-	seq     uint64 // of tickets
-	picks   uint64
-	sweeps  uint64
+	epoch      uint64
+	pools      map[string]*pool
+	units      map[key]*unit // every deployment's and scope's unit that is a member or in use
+	nodes      map[key]*node
+	models     map[string]*modelStats
+	queues     map[class]*queue
+	waiting    map[string]int // waiters by model
+	seq        uint64         // of tickets
+	picks      uint64
+	sweeps     uint64
 
 	// Scratch of choose, valid until the next one.
 	candidates []Candidate
@@ -36,6 +35,13 @@ type Options struct {
 	MaxWaiting int // waiters per model; more are refused. 0 = no limit
 }
 
+// Configure replaces the options. Those who wait already keep their places.
+func (r *Router) Configure(o Options) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.maxWaiting = o.MaxWaiting
+}
+
 // New returns a Router without deployments.
 func New(o Options) *Router {
 	return &Router{
@@ -44,7 +50,8 @@ func New(o Options) *Router {
 		units:      map[key]*unit{},
 		nodes:      map[key]*node{},
 		models:     map[string]*modelStats{},
-		queues:     map[string]*queue{},
+		queues:     map[class]*queue{},
+		waiting:    map[string]int{},
 	}
 }
 
@@ -231,7 +238,7 @@ func (r *Router) Pick(now time.Time, q Query) (*Lease, *Refusal) {
 func (r *Router) pick(now time.Time, q Query) (*Lease, *Refusal, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.waiters == 0 {
+	if len(r.queues) == 0 {
 		l, refusal := r.choose(now, q, 0)
 		return l, refusal, nil
 	}

@@ -2,6 +2,7 @@ package route
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -55,10 +56,7 @@ func (b *breaker) view(now time.Time) BreakerView {
 // View takes a snapshot.
 func (r *Router) View(now time.Time) View {
 	r.mu.Lock()
-	v := View{Epoch: r.epoch, Waiting: make(map[string]int, len(r.queues))}
-	for m, q := range r.queues {
-		v.Waiting[m] = q.waiting.Len()
-	}
+	v := View{Epoch: r.epoch, Waiting: maps.Clone(r.waiting)}
 	for _, n := range r.nodes {
 		v.Deployments = append(v.Deployments, DeploymentView{
 			ID: n.dep.ID, Endpoint: n.dep.Endpoint, URL: n.dep.URL, Model: n.dep.Model, Member: n.member,
