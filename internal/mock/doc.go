@@ -20,10 +20,10 @@
 //
 // Prompt tokens are the bytes of the prompt's text after JSON decoding, divided by four, rounded up; a prompt given as token
 // numbers counts one each. The output has Config.OutputTokens tokens, or the request's own limit if that is smaller. The text is
-// words drawn by the seed, and one token is one streamed chunk. The first token is the engine's name in brackets. Nothing
-// in an answer depends on the clock or on earlier requests: the same request to an engine with the same name and seed is
-// answered by the same bytes, so answers through a proxy can be compared with direct ones. (IDs are therefore equal for equal
-// requests.)
+// words drawn by the seed, the engine's name and the prompt; one token is one streamed chunk, and the first is the name in
+// brackets. Nothing in an answer depends on the clock or on earlier requests: the same request to an engine with the same
+// name and seed is answered by the same bytes, so answers through a proxy can be compared with direct ones. (IDs are
+// therefore equal for equal prompts.)
 //
 // # Cost
 //

@@ -97,7 +97,7 @@ func (e *Engine) Name() string { return e.cfg.Name }
 func (e *Engine) adjust() error {
 	for until := time.Now().Add(relistenPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := e.tryAdjust()
-		if err == nil || time.Now().After(until) {
+		if err == nil || e.Addr() == "" || time.Now().After(until) {
 			return err
 		}
 	}

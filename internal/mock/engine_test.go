@@ -190,6 +190,7 @@ func TestSameRequestSameBytes(t *testing.T) {
 		return mustPost(t, c, e.URL()+"/v1/chat/completions", body, 200)
 	}
 	for _, body := range []string{chatBody(""), chatBody(streaming)} {
+		another := strings.Replace(body, "hello", "Hello", 1)
 		one := ask(Config{Seed: 1}, body)
 		if again := ask(Config{Seed: 1}, body); again != one {
 			t.Errorf("same seed:\n%s\n%s", one, again)
@@ -197,8 +198,8 @@ func TestSameRequestSameBytes(t *testing.T) {
 		if other := ask(Config{Seed: 2}, body); other == one {
 			t.Errorf("another seed, the same answer: %s", other)
 		}
-		if other := ask(Config{Seed: 1}, body+" "); other == one {
-			t.Errorf("another request, the same answer: %s", other)
+		if other := ask(Config{Seed: 1}, another); other == one {
+			t.Errorf("another prompt, the same answer: %s", other)
 		}
 	}
 }

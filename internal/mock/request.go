@@ -20,7 +20,7 @@ type call struct {
 	base64       bool // embeddings: wanted form
 	hasPrompt    bool
 	tool         []byte // the tool to call, as it stands in the JSON; nil = answer with text
-	hash         uint32 // of the whole body
+	hash         uint32 // of messages, prompt and input
 
 	firstTool, namedTool []byte
 	toolNone, toolForced bool
@@ -45,7 +45,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // parseCall reads a request body of any dialect. The error is for the client.
 func parseCall(body []byte) (call, error) {
-	c := call{hash: crc32.Checksum(body, castagnoli)}
+	var c call
 	s := &scanner{b: body}
 	var wrong error
 	if s.peek() != '{' {
@@ -96,7 +96,10 @@ func (c *call) field(s *scanner, key []byte) (ok bool, err error) {
 		return ok, err
 	case "messages", "prompt", "input":
 		c.hasPrompt = s.peek() != 'n'
-		return c.prompt(s), nil
+		start := s.i
+		ok := c.prompt(s)
+		c.hash = crc32.Update(c.hash, castagnoli, s.b[start:s.i])
+		return ok, nil
 	case "system", "instructions":
 		return c.text(s), nil
 	case "tools":
