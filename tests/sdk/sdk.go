@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +27,9 @@ var (
 	OpenAI    = []Client{{"python-openai", "python", "openai"}, {"node-openai", "node", "openai"}}
 	Anthropic = []Client{{"python-anthropic", "python", "anthropic"}, {"node-anthropic", "node", "anthropic"}}
 )
+
+// Clients returns all of them.
+func Clients() []Client { return slices.Concat(OpenAI, Anthropic) }
 
 // scenarioLimit ends a scenario that hangs. The long ones are a 64 KiB prompt
 // on a real engine and 16 streams at once on a busy machine.

@@ -11,14 +11,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plainOpenAI and plainAnthropic must pass against every complete engine.
+// Scenarios that every complete engine must pass.
 var (
-	plainOpenAI = []string{
-		"models", "models_unknown", "chat", "chat_stream", "chat_stream_usage", "chat_unicode", "chat_long_prompt",
-		"chat_tools", "chat_tools_stream", "chat_concurrent", "completions", "completions_stream", "embeddings",
-		"responses", "responses_stream",
+	openAIAnswers = []string{
+		"chat", "chat_stream", "chat_stream_usage", "chat_unicode", "chat_long_prompt", "chat_tools", "chat_tools_stream",
+		"chat_concurrent", "completions", "completions_stream", "embeddings", "responses", "responses_stream",
+		"models", "models_unknown",
 	}
-	plainAnthropic = []string{
+	anthropicAnswers = []string{
 		"messages", "messages_stream", "messages_stream_helper", "messages_unicode", "messages_long_prompt",
 		"messages_tools", "messages_tools_stream", "messages_concurrent", "count_tokens",
 	}
@@ -26,26 +26,23 @@ var (
 
 // The mock engine is held to the same clients as the balancer: a test through
 // the balancer proves little if the clients do not accept the engine itself.
-func TestClientsAgainstMock(t *testing.T) {
+func TestMock(t *testing.T) {
 	engine := startMocks(t, 1, "")[0]
-	runEach(t, OpenAI, engine.URL(), plainOpenAI)
-	runEach(t, Anthropic, engine.URL(), plainAnthropic)
-}
+	runners := startAll(t, engine.URL(), "")
+	runners.each(t, OpenAI, openAIAnswers...)
+	runners.each(t, Anthropic, anthropicAnswers...)
 
-// Why a cut stream must end with an error event: the clients take a stream
-// that ends cleanly in mid-answer for a complete one.
-func TestClientsBelieveATruncatedStream(t *testing.T) {
-	engine := startMocks(t, 1, "")[0]
+	// Why a cut stream must end with an error event: the clients take one that
+	// ends cleanly in mid-answer for a complete answer.
 	setFault(t, mock.Fault{Kind: "truncate", After: 5}, engine)
-	for _, client := range append(OpenAI, Anthropic...) {
-		t.Run(client.Name, func(t *testing.T) {
-			result := Start(t, client, engine.URL(), "", modelName).Try(t, "stream_broken")
-			if result.OK {
-				t.Errorf("this client notices a truncated stream by itself: %s", result.Detail)
-			}
-		})
+	for client, runner := range runners {
+		if result := runner.Try(t, "stream_broken"); result.OK {
+			t.Errorf("%s notices a truncated stream by itself: %s", client.Name, result.Detail)
+		}
 	}
 }
+
+const modelName = "mock-model"
 
 // startMocks starts n engines whose names are a, b, ...; a key is demanded if
 // one is given. An answer of 24 tokens takes 120 ms.
@@ -69,26 +66,34 @@ func startMocks(t *testing.T, n int, key string) []*mock.Engine {
 	return engines
 }
 
-const modelName = "mock-model"
-
-// runEach runs the scenarios with every client, each in its own subtest.
-func runEach(t *testing.T, clients []Client, url string, scenarios []string) {
-	t.Helper()
-	for _, client := range clients {
-		t.Run(client.Name, func(t *testing.T) {
-			runner := Start(t, client, url, "", modelName)
-			for _, name := range scenarios {
-				t.Run(name, func(t *testing.T) { runner.Run(t, name) })
-			}
-		})
-	}
-}
-
 func setFault(t *testing.T, fault mock.Fault, engines ...*mock.Engine) {
 	t.Helper()
 	for _, e := range engines {
 		if err := e.SetFault(fault); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// runners are all clients at one address. A program takes a second or more to
+// start, so a test starts each once.
+type runners map[Client]*Runner
+
+func startAll(t *testing.T, url, key string) runners {
+	t.Helper()
+	all := make(runners)
+	for _, client := range Clients() {
+		all[client] = Start(t, client, url, key, modelName)
+	}
+	return all
+}
+
+// each runs the scenarios with each of the clients, in subtests.
+func (r runners) each(t *testing.T, clients []Client, scenarios ...string) {
+	t.Helper()
+	for _, client := range clients {
+		for _, name := range scenarios {
+			t.Run(client.Name+"/"+name, func(t *testing.T) { r[client].Run(t, name) })
 		}
 	}
 }
