@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -14,7 +13,7 @@ import (
 // Bounds of one load: nodes are counted once per visit, so that aliases of aliases run into the bound instead of
 // expanding for ever.
 const (
-	maxNodes = 200_000
+	maxNodes = 100_000
 	maxDepth = 64
 )
 
@@ -27,9 +26,8 @@ type decoder struct {
 	sources sources
 	schema  map[reflect.Type][]field
 
-	places   map[string]place
-	problems Problems
-	warnings []Warning
+	places map[string]place
+	report
 }
 
 func (d *decoder) at(n *yaml.Node) place {
@@ -39,11 +37,11 @@ func (d *decoder) at(n *yaml.Node) place {
 }
 
 func (d *decoder) fail(n *yaml.Node, at *path, format string, args ...any) {
-	d.problems = append(d.problems, d.at(n).problem(at, fmt.Sprintf(format, args...)))
+	d.problem(d.at(n), at, format, args...)
 }
 
 func (d *decoder) warn(n *yaml.Node, at *path, format string, args ...any) {
-	d.warnings = append(d.warnings, Warning{d.at(n).problem(at, fmt.Sprintf(format, args...))})
+	d.warning(d.at(n), at, format, args...)
 }
 
 // enter follows aliases, keeps the bounds, and reports whether n may be decoded.
@@ -61,7 +59,7 @@ func (d *decoder) enter(n *yaml.Node, at *path, depth int) (*yaml.Node, bool) {
 		d.fail(n, nil, "more than %d values after following aliases; write fewer of them", maxNodes)
 		return nil, false
 	case depth > maxDepth:
-		d.fail(n, at, "nested deeper than %d levels", maxDepth)
+		d.fail(n, nil, "nested deeper than %d levels; is an alias (*name) inside of its own anchor (&name)?", maxDepth)
 		return nil, false
 	case n.Style&yaml.TaggedStyle != 0:
 		d.fail(n, at, "a YAML tag (!...) is not supported; remove it")
@@ -82,7 +80,11 @@ func (d *decoder) claim(n *yaml.Node, at *path, isMap bool) bool {
 	if isMap && before.order != here.order {
 		return true
 	}
-	d.fail(n, at, "is set twice; the first is at %s", before)
+	if before.line == 0 {
+		d.fail(n, at, "is set twice, in two spellings; remove one")
+	} else {
+		d.fail(n, at, "is set twice; the first is at %s", before)
+	}
 	return false
 }
 
@@ -144,7 +146,11 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, at *path, depth int) 
 	for _, e := range d.entries(n, at, depth) {
 		f, ok := find(fields, e.name)
 		if !ok {
-			d.fail(e.key, at, "unknown key %s%s", show(e.name), didYouMean(e.name, keyNames(fields)))
+			hint := DidYouMean(e.name, keyNames(fields))
+			if strings.Contains(e.name, ":") {
+				hint = "; is a space missing after the colon?"
+			}
+			d.fail(e.key, at, "unknown key %s%s", show(e.name), hint)
 			continue
 		}
 		f.key = e.key
@@ -198,27 +204,31 @@ func newElement(t reflect.Type) reflect.Value {
 
 // tree decodes n without a schema: maps, lists, and scalars by their YAML type.
 func (d *decoder) tree(n *yaml.Node, at *path, depth int) any {
+	n, ok := d.enter(n, at, depth)
+	if !ok {
+		return nil
+	}
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := map[string]any{}
 		for _, e := range d.entries(n, at, depth) {
-			d.branch(e.key, e.value, at.key(e.name), depth, func(v any) { m[e.name] = v })
+			if _, again := m[e.name]; again {
+				d.fail(e.key, at.key(e.name), "is set twice; remove one")
+			}
+			m[e.name] = d.tree(e.value, at.key(e.name), depth+1)
 		}
 		return m
 	case yaml.SequenceNode:
 		list := []any{}
 		for i, item := range n.Content {
-			d.branch(item, item, at.index(i), depth, func(v any) { list = append(list, v) })
+			if d.full {
+				break
+			}
+			list = append(list, d.tree(item, at.index(i), depth+1))
 		}
 		return list
 	default:
 		return plain(n)
-	}
-}
-
-func (d *decoder) branch(key, n *yaml.Node, at *path, depth int, set func(any)) {
-	if n, ok := d.enter(n, at, depth+1); ok && d.claim(key, at, false) {
-		set(d.tree(n, at, depth+1))
 	}
 }
 

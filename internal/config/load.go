@@ -35,16 +35,16 @@ func Load(files []File, env func(string) (string, bool)) (*Config, []Warning, er
 // LoadFiles reads the files at paths and the environment of the process, and then does what Load does.
 func LoadFiles(paths ...string) (*Config, []Warning, error) {
 	files := make([]File, 0, len(paths))
-	var problems Problems
-	for _, name := range paths {
+	var r report
+	for i, name := range paths {
 		data, err := readFile(name)
 		if err != nil {
-			problems = append(problems, Problem{File: name, Text: reason(err)})
+			r.problem(place{file: name, order: i}, nil, "%s", reason(err))
 			continue
 		}
 		files = append(files, File{name, data})
 	}
-	if err := problems.err(); err != nil {
+	if err := r.err(); err != nil {
 		return nil, nil, err
 	}
 	return Load(files, os.LookupEnv)
@@ -78,19 +78,12 @@ func load(files []File, s sources) (*Config, []Warning, error) {
 	c.complete()
 	d.laterWarnings(&doc)
 
-	v := &validator{config: c, problems: d.problems, warnings: d.warnings}
+	v := &validator{config: c, report: d.report}
 	v.content()
-	if err := v.problems.err(); err != nil {
+	if err := v.err(); err != nil {
 		return nil, nil, err
 	}
-	warnings := make([]Problem, len(v.warnings))
-	for i, w := range v.warnings {
-		warnings[i] = w.Problem
-	}
-	sortProblems(warnings)
-	for i, p := range warnings {
-		v.warnings[i] = Warning{p}
-	}
+	sortProblems(v.warnings, func(w Warning) Problem { return w.Problem })
 	return c, v.warnings, nil
 }
 
@@ -99,7 +92,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	refuse := func(line, col int, text string) *yaml.Node {
 		p := d.file
 		p.line, p.col = line, col
-		d.problems = append(d.problems, p.problem(nil, text))
+		d.problem(p, nil, "%s", text)
 		return nil
 	}
 	if len(data) > maxFile {
@@ -132,25 +125,39 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	}
 }
 
+// syntaxHints say what usually is behind a message of the parser.
+var syntaxHints = []struct{ message, hint string }{
+	{"mapping values are not allowed", "is the line indented as its neighbours, and is there a space after each colon?"},
+	{"could not find expected ':'", "is there a space after each colon?"},
+	{"did not find expected key", "is the line indented as its neighbours?"},
+	{"did not find expected '-'", "is the line indented as its neighbours?"},
+	{"did not find expected ','", "is a bracket left open?"},
+	{"did not find expected node", "is a bracket left open?"},
+	{"unexpected end of stream", "is a quote left open?"},
+	{"cannot start any token", "quote a text that starts with @, %, ` or another special character"},
+}
+
 // syntaxText words what the parser found. The source line is not repeated: it may hold a secret.
 func syntaxText(e *yaml.LoadError, data []byte) string {
-	text, hint := e.Message, ""
-	switch lines := bytes.Split(data, []byte("\n")); {
+	lines := bytes.Split(data, []byte("\n"))
+	switch {
 	case e.Stage == "reader":
 		return "a byte that is not UTF-8 text, or a control character; save the file as UTF-8"
-	case strings.HasPrefix(text, "unknown anchor"):
+	case strings.HasPrefix(e.Message, "unknown anchor"):
 		return "an alias (*name) without its anchor (&name); quote a text that starts with *"
 	case e.Mark.Line > 0 && e.Mark.Line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[e.Mark.Line-1], " "), []byte("\t")):
 		return "a tab indents this line; YAML is indented with spaces"
-	case strings.Contains(text, "mapping values are not allowed"):
-		hint = "; is the line indented as its neighbours, and is there a space after each colon?"
-	case strings.Contains(text, "cannot start any token"):
-		hint = "; quote a text that starts with @, %, ` or another special character"
 	}
+	text := "not YAML: " + e.Message
 	if e.ContextMsg != "" {
-		text = fmt.Sprintf("%s (%s from line %d)", text, e.ContextMsg, e.ContextMark.Line)
+		text += fmt.Sprintf(" (%s from line %d)", e.ContextMsg, e.ContextMark.Line)
 	}
-	return "not YAML: " + text + hint
+	for _, h := range syntaxHints {
+		if strings.Contains(e.Message, h.message) {
+			return text + "; " + h.hint
+		}
+	}
+	return text
 }
 
 // badByte finds the first byte that the parser's reader refuses, which gives no place itself.
@@ -201,7 +208,7 @@ func (d *decoder) laterWarnings(doc *document) {
 	root := (*path)(nil)
 	for _, name := range laterSections {
 		if p, written := d.places[name]; written {
-			d.warnings = append(d.warnings, Warning{p.problem(root, "accepted, not acted on by this version: "+name)})
+			d.warning(p, nil, "accepted, not acted on by this version: %s", name)
 		}
 	}
 	first, count := map[string]place{}, map[string]int{}
@@ -233,6 +240,6 @@ func (d *decoder) laterWarnings(doc *document) {
 		if count[name] == 1 {
 			text = fmt.Sprintf("accepted, not %s by this version: %s", verb, name)
 		}
-		d.warnings = append(d.warnings, Warning{first[name].problem(nil, text)})
+		d.warning(first[name], nil, "%s", text)
 	}
 }

@@ -1,35 +1,304 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
+
+	"evenkeel/internal/secret"
 )
 
-// testEnv has every variable that an example reads.
-func testEnv(name string) (string, bool) { return "value-of-" + name, true }
+func readAll(t *testing.T, paths ...string) []File {
+	t.Helper()
+	var files []File
+	for _, p := range paths {
+		data, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, File{filepath.ToSlash(p), data})
+	}
+	return files
+}
+
+func env(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+// anyEnv has every variable.
+func anyEnv(name string) (string, bool) { return "value-of-" + name, true }
+
+func lines(warnings []Warning) string {
+	var b strings.Builder
+	for _, w := range warnings {
+		b.WriteString(w.String() + "\n")
+	}
+	return b.String()
+}
+
+// TestGoodFile compares a file that has every key with what it must give.
+func TestGoodFile(t *testing.T) {
+	got, warnings, err := Load(readAll(t, "testdata/good.yaml"), env("KEY_ONE", "sk-one", "HOST", "Alpha.Example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Validate(nil); err != nil {
+		t.Error(err)
+	}
+	limits := Limits{InFlight: 64, Tokens: 200_000, RPM: 60, TPM: 70}
+	want := &Config{
+		Listen:         "[::1]:9000",
+		Admin:          "127.0.0.1:9001",
+		Metrics:        "0.0.0.0:9464",
+		ForwardHeaders: []string{"x-team", "X-Trace"},
+		ExposeHeaders:  []string{"deployment", "attempts", "decision"},
+		MaxBody:        3 << 19,
+		DrainTimeout:   500 * time.Millisecond,
+		HoldTimeout:    90 * time.Second,
+		Strategy:       Strategy{"p2c_ewma", map[string]any{"half_life": "5s", "cold_after_seconds": 90}},
+		Deadlines: Deadlines{
+			Deadline: time.Minute, FirstToken: 1500 * time.Millisecond, BetweenTokens: 7 * time.Second,
+			Response: 2 * time.Minute, Connect: 250 * time.Millisecond,
+		},
+		Retry:       Retry{MaxAttempts: 5, BudgetRatio: 0.25, BudgetMin: 3},
+		Queue:       Queue{MaxWaiting: 0},
+		Log:         Log{Level: "debug", Format: "json"},
+		Explain:     Explain{RingMiB: 64},
+		VirtualKeys: []VirtualKey{{"support", "5d5f0a0e0e1bb17e08a8a0d2e5dd0b3f43ff6d9f0b9c4e41a2be3a2b6f3b4c01"}},
+		Endpoints: []Endpoint{
+			{Name: "zeta", URL: "http://gpu-1:8000", Kind: "vllm", APIKey: secret.New("sk-one"), Weight: 0.5, Limits: limits},
+			{Name: "alpha", URL: "https://alpha.example/openai", Kind: "openai-compatible", APIKey: secret.New("sk-literal"), Weight: 1, Models: []string{"small", "7"}},
+			{Name: "[::1]:8000", URL: "http://[::1]:8000", APIKey: secret.New("sk-from-a-file"), Weight: 1},
+			{Name: "openai", URL: "https://api.openai.com", Kind: "openai", Weight: 1, Limits: Limits{InFlight: 64, Tokens: 1, RPM: 60, TPM: 70}},
+			{Name: "idle", URL: "http://idle", Weight: 0},
+		},
+		Models: []Model{
+			{
+				Name: "vendor/big.model:tag",
+				Providers: []Provider{
+					{Name: "zeta", Model: "Big/Model", Weight: 70, Region: "eu", ContextWindow: 8192, Supports: []string{"tools", "vision"}},
+					{Name: "alpha", Model: "vendor/big.model:tag", Weight: 30, ContextWindow: 4096, Limits: limits,
+						Price: Price{Input: 2.5, CachedInput: 1.25, Output: 10, Request: 0.001}},
+				},
+				FallbackChain: []string{"small", "absent"},
+				Strategy:      &Strategy{Name: "round_robin"},
+			},
+			{Name: "small"},
+			{Name: "chained", FallbackChain: []string{"vendor/big.model:tag"}, Strategy: &Strategy{Name: "p2c_ewma"}},
+		},
+	}
+	got.places = nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", got, want)
+	}
+	wantWarnings := `testdata/good.yaml:33:53: accepted, not enforced by this version: rpm (3 places)
+testdata/good.yaml:33:62: accepted, not enforced by this version: tpm (3 places)
+testdata/good.yaml:34:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
+testdata/good.yaml:42:52: accepted, not acted on by this version: region
+testdata/good.yaml:42:64: accepted, not acted on by this version: context_window (2 places)
+testdata/good.yaml:42:86: accepted, not acted on by this version: supports
+testdata/good.yaml:46:9: accepted, not acted on by this version: price
+testdata/good.yaml:48:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
+testdata/good.yaml:55:1: accepted, not acted on by this version: routing_rules
+testdata/good.yaml:60:1: accepted, not acted on by this version: profiles
+testdata/good.yaml:71:1: accepted, not acted on by this version: health_checks
+`
+	if got := lines(warnings); got != wantWarnings {
+		t.Errorf("warnings\n%swant\n%s", got, wantWarnings)
+	}
+}
+
+func TestEmptyFilesGiveTheDefaults(t *testing.T) {
+	for _, text := range []string{"", "# nothing yet\n", "---\n", "~", "endpoints:\nmodels:\ndeadlines:\nvirtual_keys:\n"} {
+		got, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, env())
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%q: %v, %v", text, err, warnings)
+			continue
+		}
+		got.places = nil
+		if want := Default(); !reflect.DeepEqual(*got, want) {
+			t.Errorf("%q gives %+v", text, got)
+		}
+	}
+}
 
 func TestExamplesLoad(t *testing.T) {
 	for _, paths := range [][]string{
 		{"../../examples/evenkeel.yaml"},
 		{"../../examples/endpoints.yaml", "../../examples/support-agent.yaml"},
 	} {
-		var files []File
-		for _, p := range paths {
-			data, err := readFile(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, File{p, data})
-		}
-		c, warnings, err := Load(files, testEnv)
+		c, _, err := Load(readAll(t, paths...), anyEnv)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Validate(nil); err != nil {
+		if err := c.Validate(checkStrategy); err != nil {
 			t.Error(err)
 		}
-		for _, w := range warnings {
-			t.Log(w)
+	}
+}
+
+// TestExampleStatesTheDefaults takes the comment signs off the complete example, so that what it calls defaults are
+// the defaults.
+func TestExampleStatesTheDefaults(t *testing.T) {
+	data, err := os.ReadFile("../../examples/evenkeel.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	notDefaults := []string{"auth", "credentials", "virtual_keys", "forward_headers", "expose_headers"}
+	var text strings.Builder
+	for line := range strings.SplitSeq(string(data), "\n") {
+		bare, isComment := strings.CutPrefix(line, "# ")
+		key, _, _ := strings.Cut(strings.TrimSpace(bare), ":")
+		isSetting := isComment && (strings.HasPrefix(bare, "  ") && !strings.Contains(key, " ") || isTopKey(key))
+		for _, n := range notDefaults {
+			isSetting = isSetting && key != n && !strings.Contains(bare, "- {name: support-agent")
 		}
-		t.Logf("%+v", c)
+		if isSetting {
+			text.WriteString(bare + "\n")
+		}
+	}
+	for _, must := range []string{"listen:", "  connect: 2s", "retry:", "explain:"} {
+		if !strings.Contains(text.String(), must) {
+			t.Fatalf("the example no longer states %q:\n%s", must, text.String())
+		}
+	}
+	got, _, err := Load([]File{{"defaults.yaml", []byte(text.String())}}, env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.places = nil
+	if want := Default(); !reflect.DeepEqual(*got, want) {
+		t.Errorf("got %+v\nwant %+v", *got, want)
+	}
+}
+
+func isTopKey(key string) bool {
+	_, ok := find(fieldsOf(reflect.TypeFor[document]()), key)
+	return ok
+}
+
+// TestOtherSpellings loads a policy that writes max_tokens for context_window and durations as numbers.
+func TestOtherSpellings(t *testing.T) {
+	const endpoints = "endpoints: {a: {url: http://a}, b: {url: http://b}}"
+	const policy = `
+models:
+  large:
+    providers:
+      - {name: a, weight: 70, region: us-east-1, max_tokens: 128000, supports: [tools, vision, json_mode]}
+      - {name: b, weight: 30, region: eastus2, max_tokens: 128000}
+    fallback_chain: [small]
+  small: {providers: [{name: b}]}
+routing_rules:
+  - match: 
+      tools: true
+      complexity: high
+    model: large
+  - match: {max_tokens: "< 4000", no_tools: true}
+    model: small
+  - default: small
+health_checks:
+  interval_seconds: 15
+  probe_prompt: "Say 'yes' -> "
+  max_tokens: 3
+  ttft_threshold_ms: 800
+  error_rate_threshold: 0.05
+  circuit_breaker:
+    trip_after: 10
+    reset_after_seconds: 60
+`
+	c, _, err := Load([]File{{"endpoints.yaml", []byte(endpoints)}, {"policy.yaml", []byte(policy)}}, env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Models[0].Providers[0]; p.ContextWindow != 128_000 || p.Weight != 70 {
+		t.Errorf("got %+v", p)
+	}
+
+	typo := strings.Replace(policy, "weight: 30", "wieght: 30", 1)
+	_, _, err = Load([]File{{"endpoints.yaml", []byte(endpoints)}, {"policy.yaml", []byte(typo)}}, env())
+	want := `policy.yaml:6:19: models.large.providers[1]: unknown key "wieght"; did you mean "weight"?`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestFilesMerge(t *testing.T) {
+	f := func(want string, texts ...string) {
+		t.Helper()
+		var files []File
+		for i, text := range texts {
+			files = append(files, File{string(rune('a'+i)) + ".yaml", []byte(text)})
+		}
+		c, _, err := Load(files, env())
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else {
+			for _, e := range c.Endpoints {
+				got += e.Name + "=" + e.URL + "," + e.Kind + " "
+			}
+			got += c.Deadlines.Connect.String() + " " + c.Deadlines.Response.String()
+		}
+		if got != want {
+			t.Errorf("%q gives\n%s\nwant\n%s", texts, got, want)
+		}
+	}
+	f("x=http://x, y=http://y, 2s 10m0s", "endpoints: {x: {url: http://x}}", "endpoints: {y: {url: http://y}}")
+	f("y=http://y,vllm x=http://x, 2s 10m0s", "endpoints: {y: {url: http://y}, x: {url: http://x}}", "endpoints: {y: {kind: vllm}}")
+	f("1s 3s", "deadlines: {connect: 1s}", "deadlines: {response: 3s}")
+	f("b.yaml:1:13: deadlines.connect: is set twice; the first is at a.yaml:1:13", "deadlines: {connect: 1s}", "deadlines: {connect: 1s}")
+	f("b.yaml:1:17: endpoints.x.url: is set twice; the first is at a.yaml:1:17", "endpoints: {x: {url: http://x}}", "endpoints: {x: {url: http://y}}")
+	f("b.yaml:1:1: strategy: is set twice; the first is at a.yaml:1:1", "strategy: round_robin", "strategy: {name: round_robin, x: 1}")
+	f("b.yaml:1:1: forward_headers: is set twice; the first is at a.yaml:1:1", "forward_headers: [a]", "forward_headers: [b]")
+	f("a.yaml:1:1: unknown key \"lisen\"; did you mean \"listen\"?\nb.yaml:1:17: endpoints.x: unknown key \"kid\"; did you mean \"kind\"?\nc.yaml:2:1: not YAML: did not find expected node content (while parsing a flow node from line 2); is a bracket left open?",
+		"lisen: x", "endpoints: {x: {kid: vllm}}", "models: [")
+	// The same file twice sets everything twice.
+	c := "endpoints: {x: {url: http://x}}"
+	f("b.yaml:1:17: endpoints.x.url: is set twice; the first is at a.yaml:1:17", c, c)
+}
+
+func TestLoadFiles(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
+	write(t, one, "endpoints: {x: {url: http://x, api_key: \"file:keys/x\"}}")
+	write(t, two, "log: {level: warn}")
+	write(t, filepath.Join(dir, "keys", "x"), "sk-x\n")
+	c, warnings, err := LoadFiles(one, two)
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	if c.Endpoints[0].APIKey.Reveal() != "sk-x" || c.Log.Level != "warn" {
+		t.Errorf("got %+v", c)
+	}
+
+	big := filepath.Join(dir, "big.yaml")
+	write(t, big, strings.Repeat("#", maxFile+1))
+	_, _, err = LoadFiles(filepath.Join(dir, "absent.yaml"), dir)
+	if got, want := err.Error(), filepath.Join(dir, "absent.yaml")+": no such file or directory\n"+dir+": is a directory"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	_, _, err = LoadFiles(big)
+	if want := big + ": is larger than 512 KiB, the most that a config file may have"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

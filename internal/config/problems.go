@@ -3,10 +3,14 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"evenkeel/internal/secret"
 )
 
 // Problem is one thing that is wrong with a configuration.
@@ -19,7 +23,8 @@ type Problem struct {
 	// Text says what is wrong, with which value, and what to do.
 	Text string
 
-	order int // of the file among the loaded ones
+	order int   // of the file among the loaded ones
+	at    *path // Path, in parts
 }
 
 // String gives the problem in one line: file:line:column: path: text.
@@ -50,17 +55,46 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// err returns the sorted problems as an error, nil if there are none.
-func (p Problems) err() error {
-	if len(p) == 0 {
-		return nil
-	}
-	sortProblems(p)
-	return p
+// most bounds the problems, and the warnings, that are listed; more are counted.
+const most = 200
+
+// report collects problems and warnings.
+type report struct {
+	problems Problems
+	warnings []Warning
+	dropped  int // problems beyond most
 }
 
-func sortProblems(list []Problem) {
-	slices.SortStableFunc(list, func(a, b Problem) int {
+func (r *report) problem(where place, at *path, format string, args ...any) {
+	if len(r.problems) >= most {
+		r.dropped++
+		return
+	}
+	r.problems = append(r.problems, where.problem(at, format, args))
+}
+
+func (r *report) warning(where place, at *path, format string, args ...any) {
+	if len(r.warnings) < most {
+		r.warnings = append(r.warnings, Warning{where.problem(at, format, args)})
+	}
+}
+
+// err returns the sorted problems as an error, nil if there are none.
+func (r *report) err() error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	sortProblems(r.problems, func(p Problem) Problem { return p })
+	if r.dropped > 0 {
+		return append(r.problems, Problem{Text: fmt.Sprintf("and %d more problems", r.dropped)})
+	}
+	return r.problems
+}
+
+// sortProblems brings what holds a problem into the order of the files.
+func sortProblems[T any](list []T, of func(T) Problem) {
+	slices.SortStableFunc(list, func(x, y T) int {
+		a, b := of(x), of(y)
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
@@ -77,34 +111,22 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.col) }
 
-func (p place) problem(at *path, text string) Problem {
-	return Problem{File: p.file, Line: p.line, Column: p.col, Path: at.String(), Text: text, order: p.order}
+func (p place) problem(at *path, format string, args []any) Problem {
+	return Problem{
+		File: p.file, Line: p.line, Column: p.col, Path: at.String(), Text: fmt.Sprintf(format, args...),
+		order: p.order, at: at,
+	}
 }
 
-// path is the way to a setting. nil is the whole document.
+// path is the way to a setting, from the inside out. nil is the whole document. It becomes text only where it is needed.
 type path struct {
 	parent *path
-	text   string
+	name   string
+	item   int // of a list, where name is empty
 }
 
-func (p *path) String() string {
-	if p == nil {
-		return ""
-	}
-	return p.text
-}
-
-// key returns the path of a key of the map at p. Names that would be ambiguous with a dot are quoted.
-func (p *path) key(name string) *path {
-	switch {
-	case !plainName(name):
-		return &path{p, p.String() + "[" + strconv.Quote(name) + "]"}
-	case p == nil:
-		return &path{nil, name}
-	default:
-		return &path{p, p.text + "." + name}
-	}
-}
+// key returns the path of a key of the map at p.
+func (p *path) key(name string) *path { return &path{parent: p, name: name} }
 
 // keys is key for each name in turn.
 func (p *path) keys(names ...string) *path {
@@ -114,7 +136,39 @@ func (p *path) keys(names ...string) *path {
 	return p
 }
 
-func (p *path) index(i int) *path { return &path{p, p.String() + "[" + strconv.Itoa(i) + "]"} }
+// index returns the path of an item of the list at p.
+func (p *path) index(i int) *path { return &path{parent: p, item: i} }
+
+// below returns inner, a path that starts at p, as a path of the document.
+func (p *path) below(inner *path) *path {
+	if inner == nil {
+		return p
+	}
+	return &path{p.below(inner.parent), inner.name, inner.item}
+}
+
+// String is unique to the path: names that would be ambiguous with a dot are quoted.
+func (p *path) String() string {
+	if p == nil {
+		return ""
+	}
+	return string(p.appendTo(nil))
+}
+
+func (p *path) appendTo(b []byte) []byte {
+	if p.parent != nil {
+		b = p.parent.appendTo(b)
+	}
+	switch {
+	case p.name == "":
+		return append(strconv.AppendInt(append(b, '['), int64(p.item), 10), ']')
+	case !plainName(p.name):
+		return append(strconv.AppendQuote(append(b, '['), p.name), ']')
+	case p.parent != nil:
+		b = append(b, '.')
+	}
+	return append(b, p.name...)
+}
 
 func plainName(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
@@ -125,17 +179,22 @@ func plainName(name string) bool {
 // longestShown bounds, in runes, how much of a value a message repeats.
 const longestShown = 64
 
-// show quotes a value for a message, and cuts a long one.
+// credential is what looks like one in a value that was written in the wrong place: the text after key: or token=, and
+// keys by their common prefix.
+var credential = regexp.MustCompile(`(?is)((?:key|token|secret|password|authorization|bearer)\w*\s*[:= ]).+|\bsk-\S+`)
+
+// show quotes a value for a message, hides what looks like a credential, and cuts a long one.
 func show(text string) string {
+	text = credential.ReplaceAllString(text, "${1}"+secret.Redacted)
 	if utf8.RuneCountInString(text) > longestShown {
 		return strconv.Quote(string([]rune(text)[:longestShown]) + "...")
 	}
 	return strconv.Quote(text)
 }
 
-// didYouMean gives the end of a message about an unknown word: the nearest known one, else the list of them.
-func didYouMean(word string, known []string) string {
-	if near := nearest(word, known); near != "" {
+// DidYouMean gives the end of a message about an unknown word: the nearest known one, else the list of them.
+func DidYouMean(word string, known []string) string {
+	if near := nearest(word, slices.Values(known)); near != "" {
 		return "; did you mean " + strconv.Quote(near) + "?"
 	}
 	switch {
@@ -149,17 +208,18 @@ func didYouMean(word string, known []string) string {
 }
 
 // nearest returns the known word that differs from word by the fewest typing errors, and at most by a third of its
-// length; empty if there is none.
-func nearest(word string, known []string) string {
+// length; of equals the first in the alphabet; empty if there is none.
+func nearest(word string, known iter.Seq[string]) string {
 	if len(word) > longestShown {
 		return ""
 	}
-	best, bestDistance := "", max(len(word)/3, 1)+1
-	for _, candidate := range known {
-		if abs(len(candidate)-len(word)) >= bestDistance {
+	best, bestDistance := "", max(len(word)/3, 1)
+	for candidate := range known {
+		if abs(len(candidate)-len(word)) > bestDistance {
 			continue
 		}
-		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < bestDistance {
+		d := distance(strings.ToLower(word), strings.ToLower(candidate))
+		if d < bestDistance || d == bestDistance && (best == "" || candidate < best) {
 			best, bestDistance = candidate, d
 		}
 	}

@@ -10,10 +10,10 @@ import (
 
 // field is a struct field as the schema sees it.
 type field struct {
-	names   []string // the canonical one first
-	index   []int
-	named   bool   // a slice of structs that is written as a map by name
-	url     bool   // the address of an endpoint
+	names []string // the canonical one first
+	index []int
+	named bool // a slice of structs that is written as a map by name
+	url   bool // the address of an endpoint
 
 	// Where it is decoded: the one of names that the file has, and its node (nil in lists).
 	written string

@@ -36,7 +36,7 @@ func (s Strategy) Decode(into any) error {
 	for i := range d.problems { // the nodes are ours: they have no place in a file
 		d.problems[i].Line, d.problems[i].Column = 0, 0
 	}
-	return d.problems.err()
+	return d.err()
 }
 
 func (d *decoder) strategy(n *yaml.Node, s *Strategy, at *path, depth int) {
@@ -53,6 +53,9 @@ func (d *decoder) strategy(n *yaml.Node, s *Strategy, at *path, depth int) {
 	if !ok {
 		d.fail(n, at, "needs a name: {name: least_tokens, ...}")
 		return
+	}
+	for _, e := range d.entries(n, at, depth) {
+		d.places[at.key(e.name).String()] = d.at(e.key) // where Validate points at
 	}
 	delete(options, "name")
 	if len(options) == 0 {
@@ -76,7 +79,7 @@ func (v *validator) strategy(s Strategy, at *path, check func(Strategy) error) {
 	case err == nil:
 	case errors.As(err, &inner):
 		for _, p := range inner {
-			v.failBelow(at, p)
+			v.fail(at.below(p.at), "%s", p.Text)
 		}
 	default:
 		v.fail(at, "%s", err)

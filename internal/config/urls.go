@@ -85,19 +85,19 @@ func showURL(text string) string {
 // port, is asked what it is, and gets upstreamKey.
 func FromURLs(urls []string, upstreamKey secret.String) (*Config, error) {
 	c := Default()
-	var problems Problems
+	var r report
 	first := map[string]string{}
 	for _, text := range urls {
 		canonical, err := canonicalURL(text)
 		if err != nil {
-			problems = append(problems, Problem{Text: "URL " + showURL(text) + " " + err.Error()})
+			r.problem(place{}, nil, "URL %s %s", showURL(text), err)
 			continue
 		}
 		_, name, _ := strings.Cut(canonical, "://")
 		name, _, _ = strings.Cut(name, "/")
 		if before, again := first[name]; again {
-			problems = append(problems, Problem{Text: "URLs " + showURL(before) + " and " + showURL(text) +
-				" are both named " + name + "; remove one, or name them in a config file"})
+			r.problem(place{}, nil, "URLs %s and %s are both named %s; remove one, or name them in a config file",
+				showURL(before), showURL(text), name)
 			continue
 		}
 		first[name] = text
@@ -106,9 +106,9 @@ func FromURLs(urls []string, upstreamKey secret.String) (*Config, error) {
 		c.Endpoints = append(c.Endpoints, endpoint)
 	}
 	if len(urls) == 0 {
-		problems = append(problems, Problem{Text: "no URL of an endpoint; write one such as http://10.0.0.1:8000"})
+		r.problem(place{}, nil, "no URL of an endpoint; write one such as http://10.0.0.1:8000")
 	}
-	if err := problems.err(); err != nil {
+	if err := r.err(); err != nil {
 		return nil, err
 	}
 	return &c, nil

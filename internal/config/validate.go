@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -33,51 +32,48 @@ func (c *Config) Validate(check func(Strategy) error) error {
 			v.strategy(*m.Strategy, root.keys("models", m.Name, "strategy"), check)
 		}
 	}
-	return v.problems.err()
+	return v.err()
 }
 
 type validator struct {
-	config   *Config
-	problems Problems
-	warnings []Warning
+	config *Config
+	report
+	broken words // sections in which something could not be decoded
 }
 
-// problem places text at the setting, or at the nearest setting around it that was written.
-func (v *validator) problem(at *path, format string, args []any) Problem {
-	where := place{order: -1}
-	for p := at; p != nil; p = p.parent {
-		if written, ok := v.config.places[p.String()]; ok {
-			where = written
-			break
+// where is the place of the setting, or of the nearest setting around it that was written.
+func (v *validator) where(at *path) place {
+	for ; at != nil; at = at.parent {
+		if written, ok := v.config.places[at.String()]; ok {
+			return written
 		}
 	}
-	return where.problem(at, fmt.Sprintf(format, args...))
+	return place{order: -1}
 }
 
 func (v *validator) fail(at *path, format string, args ...any) {
-	v.problems = append(v.problems, v.problem(at, format, args))
+	v.problem(v.where(at), at, format, args...)
 }
 
 func (v *validator) warn(at *path, format string, args ...any) {
-	v.warnings = append(v.warnings, Warning{v.problem(at, format, args)})
+	v.warning(v.where(at), at, format, args...)
 }
 
-// failBelow takes over a problem whose path starts at at.
-func (v *validator) failBelow(at *path, p Problem) {
-	if p.Path != "" {
-		at = &path{at, at.String() + "." + p.Path}
+// missing reports whether key was not written in the section at. A section with a problem of its own, such as a
+// misspelt key, has nothing missing: one mistake gives one message.
+func (v *validator) missing(at *path, key string) bool {
+	if _, written := v.config.places[at.key(key).String()]; written {
+		return false
 	}
-	v.fail(at, "%s", p.Text)
-}
-
-// written reports whether the setting was in a file, so that a value which could not be read is not also called missing.
-func (v *validator) written(at *path) bool {
-	_, ok := v.config.places[at.String()]
-	return ok
+	return !v.broken.has(at.String())
 }
 
 // content checks everything that does not depend on who can reach the listeners.
 func (v *validator) content() {
+	v.broken = words{}
+	for _, p := range v.problems {
+		v.broken.add(p.Path)
+	}
 	c, root := v.config, (*path)(nil)
 	v.positive(root.key("drain_timeout"), c.DrainTimeout)
 	v.positive(root.key("hold_timeout"), c.HoldTimeout)
@@ -131,7 +127,7 @@ func (v *validator) weight(at *path, w float64) bool {
 
 func (v *validator) oneOf(at *path, value string, known ...string) {
 	if !slices.Contains(known, value) {
-		v.fail(at, "unknown value %s%s", show(value), didYouMean(value, slices.DeleteFunc(known, func(s string) bool { return s == "" })))
+		v.fail(at, "unknown value %s%s", show(value), DidYouMean(value, slices.DeleteFunc(known, func(s string) bool { return s == "" })))
 	}
 }
 
@@ -191,7 +187,7 @@ func (v *validator) endpoints() {
 		v.name(at, e.Name, "/#")
 		v.endpointURL(at, e)
 		if e.Kind != "" && !slices.Contains(Kinds, e.Kind) {
-			v.fail(at.key("kind"), "unknown kind %s%s", show(e.Kind), didYouMean(e.Kind, Kinds))
+			v.fail(at.key("kind"), "unknown kind %s%s", show(e.Kind), DidYouMean(e.Kind, Kinds))
 		}
 		v.limits(at, e.Limits)
 		if v.weight(at.key("weight"), e.Weight) {
@@ -218,7 +214,7 @@ func (v *validator) endpoints() {
 
 func (v *validator) endpointURL(at *path, e Endpoint) {
 	if e.URL == "" {
-		if !v.written(at.key("url")) {
+		if v.missing(at, "url") {
 			v.fail(at, "needs a url such as http://10.0.0.1:8000 (only kinds openai and anthropic have one of their own)")
 		}
 		return
@@ -265,15 +261,12 @@ func (w words) has(name string) bool {
 	return ok
 }
 
-// enough bounds how many messages come with a suggestion, which costs a walk over all names.
-const enough = 100
-
 // near gives the end of a message about an unknown name: the nearest known one, if there is one.
 func (v *validator) near(name string, known words) string {
-	if len(v.problems)+len(v.warnings) > enough {
-		return ""
+	if len(v.problems) >= most || len(v.warnings) >= most {
+		return "" // it is not printed, and costs a walk over all names
 	}
-	if near := nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
+	if near := nearest(name, maps.Keys(known)); near != "" {
 		return "; did you mean " + strconv.Quote(near) + "?"
 	}
 	return ""
@@ -287,7 +280,7 @@ func (v *validator) providers(all *path, m Model, endpoints words) {
 		at := all.index(i)
 		switch {
 		case p.Name == "":
-			if !v.written(at.key("name")) {
+			if v.missing(at, "name") {
 				v.fail(at, "needs a name: that of the endpoint which serves the model")
 			}
 		case !endpoints.has(p.Name):
