@@ -1,0 +1,186 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// family describes one metric: it is made from this description, and docs/metrics.md is written from it.
+type family struct {
+	name    string
+	kind    kind
+	unit    string
+	help    string
+	labels  []label
+	buckets []float64 // of a histogram
+	query   string    // an example in PromQL
+	answers string    // what the example says
+}
+
+type kind string
+
+const (
+	counter   kind = "counter"
+	gauge     kind = "gauge"
+	histogram kind = "histogram"
+)
+
+type label struct{ name, values string }
+
+// Labels that several metrics have.
+var (
+	modelLabel = label{"model", "name of a configured or discovered model; `other` for any other name that a client sent"}
+	servedBy   = label{"model", "name of a configured or discovered model: the one asked for, or a fallback"}
+	deployment = label{"deployment", "ID of a deployment: `endpoint/model`"}
+)
+
+// The boundaries of OpenTelemetry's semantic conventions for generative AI (gen_ai.server.time_to_first_token
+// and .time_per_output_token), which engines use too, so that their figures and ours can be laid side by
+// side. Ours go on to the longest deadlines, and down to what small models do.
+var (
+	ttftBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 320, 640}
+	itlBuckets  = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5}
+)
+
+var (
+	requests = &family{
+		name: "evenkeel_requests_total", kind: counter, unit: "requests",
+		help: "Client requests that have ended.",
+		labels: []label{
+			modelLabel,
+			{"api", "what the path means: `chat`, `completions`, `responses`, `embeddings`, `messages`, ...; `other`"},
+			{"result", "`complete`, `client_fault` (the model refused the request as it was), `upstream_error` (the model's own error was passed on), " +
+				"`refused` (no deployment could take it), `failed` (attempts were made, none answered), `cut` (the answer broke after content was sent), " +
+				"`client_gone`, `aborted`"},
+			{"status", "the HTTP status that the client saw, as it is (529 stays 529); `none` if it left before, `other` for numbers that HTTP does not have"},
+		},
+		query:   `sum by (model) (rate(evenkeel_requests_total{result=~"refused|failed|cut|upstream_error"}[5m])) / sum by (model) (rate(evenkeel_requests_total[5m]))`,
+		answers: "the share of requests that got no good answer",
+	}
+	ttft = &family{
+		name: "evenkeel_time_to_first_token_seconds", kind: histogram, unit: "seconds",
+		help:    "From dispatch of an attempt to its first content. Streamed answers of successful attempts only.",
+		labels:  []label{servedBy, deployment},
+		buckets: ttftBuckets,
+		query:   `histogram_quantile(0.99, sum by (deployment, le) (rate(evenkeel_time_to_first_token_seconds_bucket[5m])))`,
+		answers: "the 99th percentile of time to first token per deployment",
+	}
+	itl = &family{
+		name: "evenkeel_time_per_output_token_seconds", kind: histogram, unit: "seconds",
+		help:    "Mean time between the output tokens of one answer after its first. Streamed answers of successful attempts only.",
+		labels:  []label{servedBy, deployment},
+		buckets: itlBuckets,
+		query:   `histogram_quantile(0.5, sum by (deployment, le) (rate(evenkeel_time_per_output_token_seconds_bucket[5m])))`,
+		answers: "the median time between tokens per deployment",
+	}
+	inFlight = &family{
+		name: "evenkeel_in_flight", kind: gauge, unit: "requests",
+		help:    "Attempts running now, counted exactly at scrape time. A deployment that left the fleet has no series once nothing runs there.",
+		labels:  []label{deployment},
+		query:   `max_over_time(evenkeel_in_flight[5m])`,
+		answers: "the highest load seen on each deployment",
+	}
+	queueDepth = &family{
+		name: "evenkeel_queue_depth", kind: gauge, unit: "requests",
+		help:    "Requests that wait for room now, read at scrape time. A model has a series from its first request on.",
+		labels:  []label{servedBy},
+		query:   `sum(evenkeel_queue_depth) > 0`,
+		answers: "whether demand exceeds what the fleet may take",
+	}
+	tokens = &family{
+		name: "evenkeel_tokens_total", kind: counter, unit: "tokens",
+		help: "Tokens of all attempts. The kinds do not overlap: their sum is all tokens.",
+		labels: []label{
+			servedBy, deployment,
+			{"kind", "`input` (read anew), `cached_input` (found in the engine's prefix cache), `output` (with reasoning)"},
+			{"source", "`reported` by the engine, or `estimated` where it reports none"},
+		},
+		query: `sum by (deployment) (rate(evenkeel_tokens_total{kind="cached_input"}[5m])) / ` +
+			`sum by (deployment) (rate(evenkeel_tokens_total{kind=~"input|cached_input"}[5m]))`,
+		answers: "the share of prompt tokens that prefix caches saved",
+	}
+	attempts = &family{
+		name: "evenkeel_attempts_total", kind: counter, unit: "attempts",
+		help: "Uses of a deployment that have ended. A request that fails over makes several.",
+		labels: []label{
+			servedBy, deployment,
+			{"result", "`success`, `deployment_fault` (counts against the deployment), `not_deployment_fault` (the client's fault, or it left)"},
+			{"class", "`none` for success, else the class of error: `client_fault`, `rate_limited`, `overloaded`, `server_error`, `auth`, `connect`, " +
+				"`reset`, `truncated`, `timeout`, `malformed`, `stale`, `client_gone`, `cancelled`, `shutdown`, `aborted`"},
+		},
+		query:   `sum(rate(evenkeel_attempts_total[5m])) / sum(rate(evenkeel_requests_total[5m]))`,
+		answers: "attempts per request: how much retries add to the load",
+	}
+	fallbackDepth = &family{
+		name: "evenkeel_fallback_depth", kind: histogram, unit: "models",
+		help:    "Models tried per request, less one: 0 if the model that was asked for took it.",
+		labels:  []label{modelLabel},
+		buckets: []float64{0, 1, 2, 3, 4},
+		query:   `1 - sum by (model) (rate(evenkeel_fallback_depth_bucket{le="0"}[5m])) / sum by (model) (rate(evenkeel_fallback_depth_count[5m]))`,
+		answers: "the share of requests that went on to another model",
+	}
+	breakerState = &family{
+		name: "evenkeel_breaker_state", kind: gauge, unit: "state",
+		help: "0 closed (all requests pass), 1 half-open (one trial at a time), 2 open (none pass). Read at scrape time.",
+		labels: []label{
+			{"scope", "`deployment`, or what deployments share: `endpoint`, `credential`"},
+			{"name", "ID of the deployment, or name of the endpoint or credential"},
+		},
+		query:   `max_over_time(evenkeel_breaker_state[10m]) == 2`,
+		answers: "who was out in the last ten minutes",
+	}
+	overhead = &family{
+		name: "evenkeel_overhead_seconds", kind: histogram, unit: "seconds",
+		help:    "Time that the balancer itself adds to a request before it is dispatched; waiting for room and for attempts that failed is not in it.",
+		buckets: []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
+		query:   `histogram_quantile(0.99, sum by (le) (rate(evenkeel_overhead_seconds_bucket[5m])))`,
+		answers: "the 99th percentile of what Evenkeel costs a request",
+	}
+	buildInfo = &family{
+		name: "evenkeel_build_info", kind: gauge, unit: "info",
+		help:    "Always 1; its labels tell what runs.",
+		labels:  []label{{"version", "of Evenkeel"}, {"go_version", "that it was built with"}},
+		query:   `count by (version) (evenkeel_build_info)`,
+		answers: "which versions run",
+	}
+	reloadOK = &family{
+		name: "evenkeel_config_last_reload_successful", kind: gauge, unit: "boolean",
+		help:    "1 if the last attempt to load the configuration succeeded, 0 if it failed and the one before stays in use.",
+		query:   `evenkeel_config_last_reload_successful == 0`,
+		answers: "who runs with an older configuration than its files say: alert on it",
+	}
+	reloadTime = &family{
+		name: "evenkeel_config_last_reload_success_timestamp_seconds", kind: gauge, unit: "seconds since 1970",
+		help:    "When the configuration in use was loaded.",
+		query:   `time() - evenkeel_config_last_reload_success_timestamp_seconds`,
+		answers: "the age of the configuration in use",
+	}
+)
+
+// families lists all metrics, in the order of the documentation.
+var families = []*family{
+	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, overhead,
+	buildInfo, reloadOK, reloadTime,
+}
+
+func (f *family) labelNames() []string {
+	var names []string
+	for _, l := range f.labels {
+		names = append(names, l.name)
+	}
+	return names
+}
+
+func (f *family) counter() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.help}, f.labelNames())
+}
+
+func (f *family) gauge() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.name, Help: f.help}, f.labelNames())
+}
+
+func (f *family) histogram() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.name, Help: f.help, Buckets: f.buckets}, f.labelNames())
+}
+
+// desc describes a metric whose values are made at scrape time.
+func (f *family) desc() *prometheus.Desc {
+	return prometheus.NewDesc(f.name, f.help, f.labelNames(), nil)
+}

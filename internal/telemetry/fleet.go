@@ -1,0 +1,73 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"evenkeel/internal/route"
+)
+
+// fleet is the part that is read from the Router at scrape time.
+type fleet struct {
+	metrics                            *Metrics
+	inFlight, queueDepth, breakerState *prometheus.Desc
+}
+
+func newFleet(m *Metrics) *fleet {
+	return &fleet{metrics: m, inFlight: inFlight.desc(), queueDepth: queueDepth.desc(), breakerState: breakerState.desc()}
+}
+
+// Describe implements prometheus.Collector.
+func (f *fleet) Describe(out chan<- *prometheus.Desc) {
+	out <- f.inFlight
+	out <- f.queueDepth
+	out <- f.breakerState
+}
+
+// Collect implements prometheus.Collector. The same name may stand for two things for a while, when an
+// endpoint moved to another URL: their load adds up, and the worse breaker shows.
+func (f *fleet) Collect(out chan<- prometheus.Metric) {
+	view := f.metrics.options.View()
+	f.metrics.forget(&view)
+	running, waiting := map[string]float64{}, map[string]float64{}
+	breakers := map[[2]string]float64{}
+	breaker := func(scope, name string, s route.BreakerState) {
+		k := [2]string{scope, valid(name)}
+		breakers[k] = max(breakers[k], stateValue(s))
+	}
+	for i := range view.Deployments {
+		d := &view.Deployments[i]
+		running[valid(d.ID)] += float64(d.InFlight)
+		breaker("deployment", d.ID, d.Breaker.State)
+	}
+	for i := range view.Scopes {
+		s := &view.Scopes[i]
+		breaker(s.Kind.String(), s.Name, s.Breaker.State)
+	}
+	f.metrics.depth.each(func(model string) {
+		if model != otherModel {
+			waiting[valid(model)] = 0
+		}
+	})
+	for model, n := range view.Waiting {
+		waiting[valid(model)] += float64(n)
+	}
+	for id, n := range running {
+		out <- prometheus.MustNewConstMetric(f.inFlight, prometheus.GaugeValue, n, id)
+	}
+	for model, n := range waiting {
+		out <- prometheus.MustNewConstMetric(f.queueDepth, prometheus.GaugeValue, n, model)
+	}
+	for k, s := range breakers {
+		out <- prometheus.MustNewConstMetric(f.breakerState, prometheus.GaugeValue, s, k[0], k[1])
+	}
+}
+
+func stateValue(s route.BreakerState) float64 {
+	switch s {
+	case route.HalfOpen:
+		return 1
+	case route.Open:
+		return 2
+	}
+	return 0
+}

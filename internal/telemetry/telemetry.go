@@ -1,0 +1,189 @@
+// Package telemetry tells Prometheus what happens. What is counted per request comes from finished
+// exchange.Records; what is a state (load, queues, breakers) is read from the Router at scrape time, so it
+// cannot drift.
+package telemetry
+
+import (
+	"errors"
+	"net/http"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/route"
+)
+
+// Options of Metrics.
+type Options struct {
+	View    func() route.View       // the fleet's state now; called once per scrape
+	Known   func(model string) bool // whether clients may ask for a model of this name; bounds the label
+	Version string
+	Now     func() time.Time // nil = time.Now
+}
+
+// otherModel stands for all names of models that are not known.
+const otherModel = "other"
+
+// Metrics holds all metrics of one process. All methods may be called concurrently.
+type Metrics struct {
+	options  Options
+	registry *prometheus.Registry
+
+	requests *children[requestKey, prometheus.Counter]
+	depth    *children[string, prometheus.Observer]
+	attempts *children[attemptKey, prometheus.Counter]
+	ttft     *children[target, prometheus.Observer]
+	itl      *children[target, prometheus.Observer]
+	tokens   *children[tokenKey, prometheus.Counter]
+	overhead prometheus.Observer
+	absence  absence
+
+	reloadOK, reloadTime prometheus.Gauge
+}
+
+type requestKey struct {
+	model, api string
+	result     exchange.Result
+	status     int
+}
+
+func (k requestKey) labels() []string {
+	status := "other"
+	switch {
+	case k.status == 0:
+		status = "none"
+	case k.status >= 100 && k.status <= 599:
+		status = strconv.Itoa(k.status)
+	}
+	return []string{k.model, k.api, string(k.result), status}
+}
+
+// target is a model at a deployment.
+type target struct{ model, deployment string }
+
+func (t target) labels() []string { return []string{t.model, t.deployment} }
+
+type attemptKey struct {
+	target
+	verdict route.Verdict
+	class   string
+}
+
+func (k attemptKey) labels() []string {
+	class := k.class
+	if class == "" {
+		class = "none"
+	}
+	return append(k.target.labels(), k.verdict.String(), class)
+}
+
+type tokenKey struct {
+	target
+	kind     string
+	reported bool
+}
+
+func (k tokenKey) labels() []string {
+	source := "estimated"
+	if k.reported {
+		source = "reported"
+	}
+	return append(k.target.labels(), k.kind, source)
+}
+
+// New returns metrics that start at zero.
+func New(o Options) (*Metrics, error) {
+	if o.View == nil || o.Known == nil {
+		return nil, errors.New("telemetry: View and Known are needed")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	m := &Metrics{options: o, registry: prometheus.NewRegistry(), absence: absence{since: map[name]time.Time{}}}
+	requestsVec, depthVec, attemptsVec := requests.counter(), fallbackDepth.histogram(), attempts.counter()
+	ttftVec, itlVec, tokensVec, overheadVec := ttft.histogram(), itl.histogram(), tokens.counter(), overhead.histogram()
+	buildVec, okVec, timeVec := buildInfo.gauge(), reloadOK.gauge(), reloadTime.gauge()
+
+	m.requests = newChildren(requestsVec, requestKey.labels)
+	m.depth = newChildren(depthVec, func(model string) []string { return []string{model} })
+	m.attempts = newChildren(attemptsVec, attemptKey.labels)
+	m.ttft = newChildren(ttftVec, target.labels)
+	m.itl = newChildren(itlVec, target.labels)
+	m.tokens = newChildren(tokensVec, tokenKey.labels)
+	m.overhead = overheadVec.WithLabelValues()
+	m.reloadOK, m.reloadTime = okVec.WithLabelValues(), timeVec.WithLabelValues()
+	buildVec.WithLabelValues(valid(o.Version), runtime.Version()).Set(1)
+
+	for _, c := range []prometheus.Collector{
+		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
+		newFleet(m), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		if err := m.registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Observe counts a request that has ended. added is the time the balancer itself took before the first
+// dispatch; 0 or less means that it was not measured.
+func (m *Metrics) Observe(rec *exchange.Record, added time.Duration) {
+	model := m.model(rec)
+	m.requests.of(requestKey{model, rec.Facts.API, rec.Result, rec.Status}).Inc()
+	m.depth.of(model).Observe(float64(rec.Depth))
+	if added > 0 {
+		m.overhead.Observe(added.Seconds())
+	}
+	for i := range rec.Attempts {
+		m.attempt(&rec.Attempts[i])
+	}
+}
+
+func (m *Metrics) attempt(a *exchange.Attempt) {
+	t, o := target{a.Model, a.Deployment}, &a.Outcome
+	m.attempts.of(attemptKey{t, o.Verdict, o.Class}).Inc()
+	if o.Verdict == route.Success && o.TTFT > 0 {
+		m.ttft.of(t).Observe(o.TTFT.Seconds())
+		if o.ITL > 0 {
+			m.itl.of(t).Observe(o.ITL.Seconds())
+		}
+	}
+	m.count(t, "input", o.Reported, o.InputTokens-o.CachedTokens)
+	m.count(t, "cached_input", o.Reported, o.CachedTokens)
+	m.count(t, "output", o.Reported, o.OutputTokens)
+}
+
+func (m *Metrics) count(t target, kind string, reported bool, n int) {
+	if n > 0 {
+		m.tokens.of(tokenKey{t, kind, reported}).Add(float64(n))
+	}
+}
+
+// model bounds the label: a client may ask for anything. What was dispatched under its own name is known.
+func (m *Metrics) model(rec *exchange.Record) string {
+	name := rec.Facts.Model
+	if len(rec.Attempts) > 0 && rec.Attempts[0].Model == name || m.options.Known(name) {
+		return name
+	}
+	return otherModel
+}
+
+// Handler answers scrapes.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true})
+}
+
+// Reloaded says that the configuration was loaded, or that it could not be.
+func (m *Metrics) Reloaded(ok bool, now time.Time) {
+	if !ok {
+		m.reloadOK.Set(0)
+		return
+	}
+	m.reloadOK.Set(1)
+	m.reloadTime.Set(float64(now.UnixMilli()) / 1000)
+}
