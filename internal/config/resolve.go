@@ -21,5 +21,5 @@ func ResolveSecret(text string) (secret.String, error) {
 	for i := range d.problems {
 		d.problems[i].File = ""
 	}
-	return s, d.problems.err()
+	return s, d.err()
 }
