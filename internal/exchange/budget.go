@@ -6,10 +6,9 @@ import "sync"
 // retry, failover or fallback takes one. It starts full, so a single fault is always met. Safe for
 // concurrent use.
 type Budget struct {
+	mu       sync.Mutex
 	ratio    float64
 	smallest float64
-
-	mu       sync.Mutex
 	tokens   float64
 	inFlight int
 }
@@ -18,6 +17,14 @@ type Budget struct {
 // flight) retries.
 func NewBudget(ratio, smallest float64) *Budget {
 	return &Budget{ratio: ratio, smallest: smallest, tokens: smallest}
+}
+
+// Configure replaces the settings; what was earned stays, as far as it fits.
+func (b *Budget) Configure(ratio, smallest float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ratio, b.smallest = ratio, smallest
+	b.tokens = min(b.tokens, b.most())
 }
 
 func (b *Budget) most() float64 { return max(b.smallest, float64(b.inFlight)) }

@@ -261,3 +261,9 @@ func (c *patientConn) Write(b []byte) (int, error) {
 	c.broken.Store(true)
 	return len(b), nil
 }
+
+// Same reports whether two Options make endpoints that behave alike.
+func (o Options) Same(p Options) bool {
+	return o.Name == p.Name && o.URL == p.URL && o.Kind.Name == p.Kind.Name &&
+		o.APIKey.Reveal() == p.APIKey.Reveal() && o.ConnectTimeout == p.ConnectTimeout
+}

@@ -1,0 +1,232 @@
+// Package app puts the parts together: it builds a generation from a configuration and the fleet that was
+// found, swaps it in whole, and runs the listeners and background work.
+package app
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"evenkeel/internal/config"
+	"evenkeel/internal/discovery"
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+	"evenkeel/internal/proxy"
+	"evenkeel/internal/route"
+	"evenkeel/internal/strategy"
+	"evenkeel/internal/upstream"
+)
+
+// Generation is everything built from one configuration and the fleet as known then. It is immutable.
+type Generation struct {
+	Config *config.Config
+	Proxy  proxy.Generation
+	pools  []route.PoolSpec
+}
+
+// Strategy builds a configured strategy. An unknown name is an error that names the nearest known one. It is
+// the check that config.Validate asks for.
+func Strategy(s config.Strategy) (route.Strategy, error) {
+	built, err := strategy.New(s.Name, s.Decode)
+	var unknown *strategy.UnknownError
+	if errors.As(err, &unknown) {
+		return nil, fmt.Errorf("unknown strategy %q%s", s.Name, config.DidYouMean(s.Name, strategy.Names()))
+	}
+	return built, err
+}
+
+// CheckStrategy reports what is wrong with a configured strategy.
+func CheckStrategy(s config.Strategy) error {
+	_, err := Strategy(s)
+	return err
+}
+
+// builder makes a Generation. reports hold what discovery found, by endpoint name.
+type builder struct {
+	config  *config.Config
+	reports map[string]discovery.Report
+	pools   map[string]*route.PoolSpec
+	owners  map[string]string // model → owned_by
+}
+
+func build(c *config.Config, reports map[string]discovery.Report, endpoints map[string]*upstream.Endpoint) (*Generation, error) {
+	b := &builder{config: c, reports: reports, pools: map[string]*route.PoolSpec{}, owners: map[string]string{}}
+	if err := b.configured(); err != nil {
+		return nil, err
+	}
+	b.discovered()
+	if err := b.strategies(); err != nil {
+		return nil, err
+	}
+	g := &Generation{Config: c}
+	for _, name := range slices.Sorted(maps.Keys(b.pools)) {
+		g.pools = append(g.pools, *b.pools[name])
+	}
+	g.Proxy = b.proxy(endpoints)
+	return g, nil
+}
+
+// configured makes the pools of models that the configuration describes.
+func (b *builder) configured() error {
+	for _, m := range b.config.Models {
+		pool := &route.PoolSpec{Model: m.Name}
+		b.pools[m.Name] = pool
+		for _, p := range m.Providers {
+			e := b.endpoint(p.Name)
+			if e == nil {
+				return fmt.Errorf("model %q: no endpoint is named %q", m.Name, p.Name)
+			}
+			pool.Deployments = append(pool.Deployments, b.deployment(e, p.Model, p.Weight, p.Limits))
+		}
+	}
+	return nil
+}
+
+// discovered adds what endpoints serve under its own name, unless the configuration says where a model is served.
+func (b *builder) discovered() {
+	placed := map[string]bool{}
+	for _, m := range b.config.Models {
+		placed[m.Name] = len(m.Providers) > 0
+	}
+	for i := range b.config.Endpoints {
+		e := &b.config.Endpoints[i]
+		for _, name := range b.serves(e) {
+			if placed[name] {
+				continue
+			}
+			pool := b.pools[name]
+			if pool == nil {
+				pool = &route.PoolSpec{Model: name}
+				b.pools[name] = pool
+			}
+			pool.Deployments = append(pool.Deployments, b.deployment(e, name, 1, config.Limits{}))
+		}
+	}
+	if len(b.config.Endpoints) == 1 { // a request without a model has one place to go
+		e := &b.config.Endpoints[0]
+		d := b.deployment(e, "", 1, config.Limits{})
+		d.Limits = route.Limits{}
+		b.pools[""] = &route.PoolSpec{Deployments: []route.Deployment{d}}
+	}
+}
+
+func (b *builder) endpoint(name string) *config.Endpoint {
+	i := slices.IndexFunc(b.config.Endpoints, func(e config.Endpoint) bool { return e.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &b.config.Endpoints[i]
+}
+
+// serves lists what an endpoint serves: what the operator says, else what it says itself.
+func (b *builder) serves(e *config.Endpoint) []string {
+	if len(e.Models) > 0 {
+		return e.Models
+	}
+	var names []string
+	for _, m := range b.reports[e.Name].Models {
+		if !slices.Contains(names, m.ID) {
+			names = append(names, m.ID)
+		}
+		if m.OwnedBy != "" {
+			b.owners[m.ID] = m.OwnedBy
+		}
+	}
+	return names
+}
+
+func (b *builder) deployment(e *config.Endpoint, model string, weight float64, limits config.Limits) route.Deployment {
+	tokens := cmp.Or(limits.Tokens, b.reports[e.Name].KVTokens)
+	if tokens == 0 && !hosted(e.Kind) {
+		tokens = route.DefaultTokens
+	}
+	return route.Deployment{
+		ID: e.Name + "/" + model, Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
+		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens},
+		Scopes: []route.Scope{scope(e)},
+	}
+}
+
+// hosted reports whether a kind is a provider with a fleet of its own, whose KV cache is not ours to fill.
+func hosted(kind string) bool { return kind == "openai" || kind == "anthropic" }
+
+func scope(e *config.Endpoint) route.Scope {
+	return route.Scope{Kind: route.EndpointScope, Name: e.Name, URL: e.URL,
+		Limits: route.Limits{InFlight: e.Limits.InFlight, Tokens: e.Limits.Tokens}}
+}
+
+func (b *builder) strategies() error {
+	own := map[string]config.Strategy{}
+	for _, m := range b.config.Models {
+		if m.Strategy != nil {
+			own[m.Name] = *m.Strategy
+		}
+	}
+	for name, pool := range b.pools {
+		s, ok := own[name]
+		if !ok {
+			s = b.config.Strategy
+		}
+		built, err := Strategy(s)
+		if err != nil {
+			return err
+		}
+		pool.Strategy = built
+	}
+	return nil
+}
+
+func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generation {
+	c := b.config
+	g := proxy.Generation{
+		Chains: map[string][]string{}, Endpoints: endpoints, Keys: map[[32]byte]string{},
+		PassCredential: c.Credentials == config.CredentialsClient, Forward: c.ForwardHeaders,
+		MaxBody: int64(c.MaxBody), MaxAttempts: c.Retry.MaxAttempts, Deadlines: deadlines(c),
+	}
+	for _, x := range c.ExposeHeaders {
+		g.Expose.Deployment = g.Expose.Deployment || x == "deployment"
+		g.Expose.Attempts = g.Expose.Attempts || x == "attempts"
+		g.Expose.Decision = g.Expose.Decision || x == "decision"
+	}
+	for _, k := range c.VirtualKeys {
+		var sum [32]byte
+		if n, err := hex.Decode(sum[:], []byte(k.SHA256)); err != nil || n != len(sum) {
+			panic("BUG: app: a key's hash was not validated: " + k.Name)
+		}
+		g.Keys[sum] = k.Name
+	}
+	for name := range b.pools {
+		g.Chains[name] = []string{name}
+		if name != "" {
+			g.Models = append(g.Models, proxy.Model{ID: name, OwnedBy: cmp.Or(b.owners[name], "evenkeel")})
+		}
+	}
+	for _, m := range c.Models {
+		for _, next := range m.FallbackChain {
+			if b.pools[next] != nil && !slices.Contains(g.Chains[m.Name], next) {
+				g.Chains[m.Name] = append(g.Chains[m.Name], next)
+			}
+		}
+	}
+	slices.SortFunc(g.Models, func(a, b proxy.Model) int { return strings.Compare(a.ID, b.ID) })
+	return g
+}
+
+func deadlines(c *config.Config) exchange.Deadlines {
+	d := c.Deadlines
+	return exchange.Deadlines{Deadline: d.Deadline, FirstToken: d.FirstToken, BetweenTokens: d.BetweenTokens, Response: d.Response, Hold: c.HoldTimeout}
+}
+
+// kindOf is an endpoint's kind: as configured, else as found, else the habits that most share.
+func kindOf(e *config.Endpoint, reports map[string]discovery.Report) llm.Kind {
+	for _, name := range []string{e.Kind, reports[e.Name].Kind, "openai-compatible"} {
+		if k, ok := llm.LookupKind(name); ok {
+			return k
+		}
+	}
+	panic("BUG: app: the kinds table lacks openai-compatible")
+}

@@ -1,0 +1,161 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"evenkeel/internal/console"
+	"evenkeel/internal/route"
+)
+
+const (
+	headerTimeout = 10 * time.Second  // for a request's head
+	idleTimeout   = 120 * time.Second // for a connection without a request
+	maxHeader     = 64 << 10          // bytes
+	firstLook     = 3 * time.Second   // how long listening waits for endpoints to be asked once
+	cutPatience   = 5 * time.Second   // for cut streams to get their error event
+	drainLook     = 20 * time.Millisecond
+)
+
+// Listeners are the sockets to serve on. Metrics may be nil.
+type Listeners struct {
+	Data, Admin, Metrics net.Listener
+}
+
+// Listen opens what the configuration names. On error nothing stays open.
+func (a *App) Listen() (Listeners, error) {
+	c := a.current.Load().Config
+	var l Listeners
+	for _, s := range []struct {
+		setting, address string
+		into             *net.Listener
+	}{{"listen", c.Listen, &l.Data}, {"admin", c.Admin, &l.Admin}, {"metrics", c.Metrics, &l.Metrics}} {
+		if s.address == "" {
+			continue
+		}
+		made, err := net.Listen("tcp", s.address)
+		if err != nil {
+			l.close()
+			return Listeners{}, fmt.Errorf("%s: %s: %w", s.setting, s.address, err)
+		}
+		*s.into = made
+	}
+	return l, nil
+}
+
+func (l Listeners) close() {
+	for _, x := range []net.Listener{l.Data, l.Admin, l.Metrics} {
+		if x != nil {
+			_ = x.Close() // going away anyway
+		}
+	}
+}
+
+// Run serves until ctx ends, then drains: /readyz fails, running requests get drain_timeout to finish, and
+// what runs after that is told so. It returns when everything it started has ended.
+func (a *App) Run(ctx context.Context, l Listeners) error {
+	background, stop := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() { a.watch(background) })
+	work.Go(func() { a.tick(background) })
+	defer work.Wait()
+	defer stop()
+	a.metrics.Reloaded(true, time.Now())
+
+	data := a.server(a.proxy)
+	admin := a.server(console.Handler(console.Options{
+		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
+		Version: a.version, Ready: a.Ready,
+	}))
+	metrics := a.server(a.metrics.Handler())
+	failed := make(chan error, 3)
+	serve := func(s *http.Server, l net.Listener, what string) {
+		if l == nil {
+			return
+		}
+		a.logger.Info("listening", "for", what, "addr", l.Addr().String())
+		work.Go(func() {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("%s listener: %w", what, err)
+			}
+		})
+	}
+	serve(admin, l.Admin, "admin")
+	serve(metrics, l.Metrics, "metrics")
+	select { // the first request should not meet an empty fleet; but an endpoint that hangs must not hold us up
+	case <-a.first:
+	case <-time.After(firstLook):
+	case <-ctx.Done():
+	}
+	serve(data, l.Data, "data")
+
+	var err error
+	select {
+	case <-ctx.Done():
+		a.drain(data)
+	case err = <-failed:
+	}
+	for _, s := range []*http.Server{data, admin, metrics} {
+		_ = s.Close() // nothing runs on them any more that could be saved
+	}
+	a.closeEndpoints()
+	return err
+}
+
+func (a *App) server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// drain lets running requests finish. The listener stays open meanwhile, so that /readyz can say no and late
+// requests are not refused.
+func (a *App) drain(data *http.Server) {
+	limit := a.current.Load().Config.DrainTimeout
+	a.proxy.Drain()
+	data.SetKeepAlivesEnabled(false)
+	if n := a.proxy.Running(); n > 0 {
+		a.logger.Info("draining", "running", n, "timeout", limit)
+	}
+	if !a.idleWithin(limit) {
+		a.logger.Warn("the drain timeout is over; cutting what still runs", "running", a.proxy.Running())
+		a.proxy.Cut()
+		a.idleWithin(cutPatience)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = data.Shutdown(ctx) // lets answers reach the sockets; Close follows
+}
+
+func (a *App) idleWithin(limit time.Duration) bool {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	look := time.NewTicker(drainLook)
+	defer look.Stop()
+	for a.proxy.Running() > 0 {
+		select {
+		case <-deadline.C:
+			return false
+		case <-look.C:
+		}
+	}
+	return true
+}
+
+func (a *App) closeEndpoints() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.endpoints {
+		e.Close()
+	}
+	if t, ok := a.probes.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}

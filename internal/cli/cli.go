@@ -1,0 +1,113 @@
+// Package cli is the command line: one file per command.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker; see the Makefile.
+var version = ""
+
+// Version returns what this binary calls itself.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "dev"
+}
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// usageError is a mistake in how a command was called.
+type usageError struct{ error }
+
+// quietError ends a command with a failure that it has already reported.
+type quietError struct{ error }
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	var quiet quietError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &quiet):
+		return exitFailure
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "evenkeel: %v\n", err)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "evenkeel: %v\n", err)
+	return exitFailure
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "evenkeel",
+		Short: "The load balancer for LLM inference",
+		Long: `Evenkeel stands between applications and model endpoints. For every request it decides which endpoint serves
+it, forwards the bytes untouched, streams without buffering, fails over where that is safe, and can explain
+every decision afterwards.`,
+		Example: `  evenkeel demo                                        see it work, no keys or engines needed
+  evenkeel serve http://gpu-1:8000 http://gpu-2:8000   balance two engines
+  evenkeel serve --config evenkeel.yaml                serve a configuration
+  evenkeel explain last                                why did the last request go where it went?`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("there is no command %q; evenkeel --help lists those there are", args[0])}
+			}
+			return cmd.Help()
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; %s --help shows the flags", err, cmd.CommandPath())}
+	})
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newServe(), newCheck(), newExplain(), newMock(), newDemo(), newVersion())
+	return root
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Example: "  evenkeel version", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "evenkeel %s %s %s/%s\n", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args)}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"evenkeel/internal/mock"
+)
+
+type mockFlags struct {
+	ports        string
+	control      string
+	models       []string
+	prefill      float64
+	interToken   time.Duration
+	baseLatency  time.Duration
+	slots        int
+	queueLimit   int
+	outputTokens int
+	ownedBy      string
+	apiKey       string
+	seed         uint64
+}
+
+func newMock() *cobra.Command {
+	var f mockFlags
+	cmd := &cobra.Command{
+		Use:   "mock [flags]",
+		Short: "Run simulated engines over real HTTP",
+		Long: `Mock runs any number of simulated engines in one process, each on its own port of 127.0.0.1. They speak the
+OpenAI and Anthropic APIs, streamed and not, with usage, and show vLLM-style /metrics.
+
+Faults can be switched while they run, through a control listener:
+  curl -X POST   http://127.0.0.1:CONTROL/engines/8001/fault -d '{"kind":"status","status":500,"rate":0.5}'
+  curl -X DELETE http://127.0.0.1:CONTROL/engines/8001/fault
+  curl           http://127.0.0.1:CONTROL/engines
+Kinds of fault:
+` + faultKinds(),
+		Example: `  evenkeel mock --ports 8001,8002,8003
+  evenkeel mock --ports 8001-8010 --slots 4 --inter-token 20ms --prefill 2000
+  evenkeel mock --ports 0,0 --model llama --output-tokens 100`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runMock(cmd, f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.ports, "ports", "8001,8002", "`list` of ports and ranges, such as 8001,8003-8005; 0 takes a free one")
+	flags.StringVar(&f.control, "control", "127.0.0.1:0", "`address` of the control listener")
+	flags.StringArrayVar(&f.models, "model", []string{"mock-model"}, "`name` of a model to serve; may be given several times")
+	flags.Float64Var(&f.prefill, "prefill", 0, "`tokens` per second of reading a prompt; 0 = instant")
+	flags.DurationVar(&f.interToken, "inter-token", 0, "`time` between two tokens; 0 = as fast as possible")
+	flags.DurationVar(&f.baseLatency, "base-latency", 0, "`time` before the first token of every answer")
+	flags.IntVar(&f.slots, "slots", 0, "`requests` served at once, others queue; 0 = unlimited")
+	flags.IntVar(&f.queueLimit, "queue-limit", 0, "`requests` that may queue, more get 503; 0 = unlimited")
+	flags.IntVar(&f.outputTokens, "output-tokens", 16, "`length` of answers where the request names no limit")
+	flags.StringVar(&f.ownedBy, "owned-by", "", "owned_by in /v1/models; `vllm` makes it pass for vLLM (default evenkeel-mock)")
+	flags.StringVar(&f.apiKey, "api-key", "", "`key` that requests must carry (default none)")
+	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of texts and of faults with a rate")
+	return cmd
+}
+
+func runMock(cmd *cobra.Command, f mockFlags) error {
+	ports, err := parsePorts(f.ports)
+	if err != nil {
+		return usageError{err}
+	}
+	var engines []*mock.Engine
+	defer func() {
+		for _, e := range engines {
+			e.Close()
+		}
+	}()
+	for i, port := range ports {
+		e, err := mock.New(mock.Config{
+			Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Name: "mock-" + strconv.Itoa(i+1), Models: f.models,
+			PrefillTokensPerSecond: f.prefill, InterToken: f.interToken, BaseLatency: f.baseLatency, Slots: f.slots,
+			QueueLimit: f.queueLimit, OutputTokens: f.outputTokens, OwnedBy: f.ownedBy, APIKey: f.apiKey, Seed: f.seed + uint64(i),
+		})
+		if err != nil {
+			return usageError{err}
+		}
+		if err := e.Start(); err != nil {
+			return err
+		}
+		engines = append(engines, e)
+	}
+	return serveMocks(cmd, f.control, engines)
+}
+
+// serveMocks runs the control listener until the command is stopped.
+func serveMocks(cmd *cobra.Command, control string, engines []*mock.Engine) error {
+	listener, err := net.Listen("tcp", control)
+	if err != nil {
+		return fmt.Errorf("--control: %w", err)
+	}
+	server := &http.Server{Handler: mock.Control(engines), ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }() // ends with Close below
+	announce(cmd.OutOrStdout(), listener.Addr(), engines)
+	select {
+	case <-cmd.Context().Done():
+	case err = <-served:
+	}
+	_ = server.Close() // going away
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+func announce(w io.Writer, control net.Addr, engines []*mock.Engine) {
+	for _, e := range engines {
+		fmt.Fprintf(w, "engine  %s  (%s)\n", e.URL(), e.Name())
+	}
+	fmt.Fprintf(w, "control http://%s/engines\n", control)
+}
+
+// faultKinds lists what faults there are.
+func faultKinds() string {
+	var b strings.Builder
+	for _, k := range mock.FaultKinds() {
+		fmt.Fprintf(&b, "  %-13s %s\n", k.Name, k.Does)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// mostPorts bounds how many engines one process runs.
+const mostPorts = 1000
+
+func parsePorts(text string) ([]int, error) {
+	var ports []int
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			last = first
+		}
+		from, err1 := strconv.ParseUint(first, 10, 16)
+		to, err2 := strconv.ParseUint(last, 10, 16)
+		if err1 != nil || err2 != nil || to < from {
+			return nil, fmt.Errorf("--ports %q: %q is neither a port (0 to 65535) nor a range such as 8001-8003", text, part)
+		}
+		for p := from; p <= to; p++ {
+			if len(ports) == mostPorts {
+				return nil, fmt.Errorf("--ports %q: more than %d ports", text, mostPorts)
+			}
+			ports = append(ports, int(p))
+		}
+	}
+	return ports, nil
+}

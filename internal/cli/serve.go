@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"evenkeel/internal/app"
+	"evenkeel/internal/config"
+	"evenkeel/internal/secret"
+)
+
+type serveFlags struct {
+	config      []string
+	listen      string
+	admin       string
+	metrics     string
+	noAuth      bool
+	upstreamKey string
+	strategy    string
+	logLevel    string
+	logFormat   string
+}
+
+func newServe() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve [flags] URL... | --config FILE...",
+		Short: "Balance requests over model endpoints",
+		Long: `Serve listens for OpenAI- and Anthropic-style requests and balances them over model endpoints.
+
+With URLs, no configuration is needed: each is asked which engine it is and which models it has. One that is
+not up yet joins when it is. With --config, everything can be said; several files are merged.
+
+SIGHUP reads the configuration files again: all of it takes effect, or nothing and the log says why.
+SIGTERM drains: /readyz fails, running requests finish within drain_timeout, then their streams end with an
+error event.`,
+		Example: `  evenkeel serve http://gpu-1:8000 http://gpu-2:8000
+  evenkeel serve --listen 127.0.0.1:9000 --strategy round_robin http://127.0.0.1:8001 http://127.0.0.1:8002
+  UPSTREAM_KEY=sk-... evenkeel serve --upstream-key '${UPSTREAM_KEY}' http://gpu-1:8000
+  evenkeel serve --config endpoints.yaml --config policy.yaml`,
+		RunE: func(cmd *cobra.Command, urls []string) error { return runServe(cmd, f, urls) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.config, "config", nil, "configuration `file` (YAML); may be given several times")
+	flags.StringVar(&f.listen, "listen", "", "`address` for clients (default 127.0.0.1:8080)")
+	flags.StringVar(&f.admin, "admin", "", "`address` for explain, metrics and state (default 127.0.0.1:8081)")
+	flags.StringVar(&f.metrics, "metrics", "", "one more `address` for /metrics alone (default none)")
+	flags.BoolVar(&f.noAuth, "no-auth", false, "serve everybody who can connect, also beyond loopback")
+	flags.StringVar(&f.upstreamKey, "upstream-key", "", "`key` for the URLs given: ${VARIABLE}, file:PATH or the key itself")
+	flags.StringVar(&f.strategy, "strategy", "", "`name` of the strategy (default least_tokens)")
+	flags.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (default info)")
+	flags.StringVar(&f.logFormat, "log-format", "", "text or json (default text)")
+	return cmd
+}
+
+// load reads the configuration that the flags and URLs describe, and validates it.
+func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, error) {
+	if len(urls) > 0 && len(f.config) > 0 {
+		return nil, nil, usageError{errors.New("give either URLs or --config, not both")}
+	}
+	if len(urls) == 0 && len(f.config) == 0 {
+		return nil, nil, usageError{errors.New("nothing to serve: give the URLs of your endpoints, or --config FILE; evenkeel demo needs neither")}
+	}
+	var c *config.Config
+	var warnings []config.Warning
+	var err error
+	if len(f.config) > 0 {
+		if f.upstreamKey != "" {
+			return nil, nil, usageError{errors.New("--upstream-key goes with URLs; in a configuration, write api_key at the endpoint")}
+		}
+		c, warnings, err = config.LoadFiles(f.config...)
+	} else {
+		var key secret.String
+		if key, err = config.ResolveSecret(f.upstreamKey); err != nil {
+			return nil, nil, usageError{fmt.Errorf("--upstream-key: %w", err)}
+		}
+		c, err = config.FromURLs(urls, key)
+	}
+	if err != nil {
+		return nil, warnings, err
+	}
+	f.override(c)
+	return c, warnings, c.Validate(app.CheckStrategy)
+}
+
+func (f *serveFlags) override(c *config.Config) {
+	for _, s := range []struct {
+		flag string
+		into *string
+	}{{f.listen, &c.Listen}, {f.admin, &c.Admin}, {f.metrics, &c.Metrics}, {f.logLevel, &c.Log.Level}, {f.logFormat, &c.Log.Format}} {
+		if s.flag != "" {
+			*s.into = s.flag
+		}
+	}
+	if f.strategy != "" {
+		c.Strategy = config.Strategy{Name: f.strategy}
+	}
+	if f.noAuth {
+		c.Auth = config.AuthNone
+	}
+}
+
+func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
+	c, warnings, err := f.load(urls)
+	if err != nil {
+		return err
+	}
+	logger := newLogger(cmd.ErrOrStderr(), c.Log)
+	for _, w := range warnings {
+		logger.Warn("configuration", "warning", w.String())
+	}
+	a, err := app.New(c, app.Options{Logger: logger, Version: Version()})
+	if err != nil {
+		return err
+	}
+	listeners, err := a.Listen()
+	if err != nil {
+		return err
+	}
+	stop := reloadOnHangup(cmd.Context(), a, f, urls, logger)
+	defer stop()
+	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name)
+	if err := a.Run(cmd.Context(), listeners); err != nil {
+		return err
+	}
+	logger.Info("evenkeel ends")
+	return nil
+}
+
+// reloadOnHangup reads the files again at each SIGHUP. The returned function ends that and waits for it.
+func reloadOnHangup(ctx context.Context, a *app.App, f serveFlags, urls []string, logger *slog.Logger) func() {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangup:
+			}
+			if len(f.config) == 0 {
+				logger.Info("nothing to reload: there is no configuration file")
+				continue
+			}
+			c, warnings, err := f.load(urls)
+			if err == nil {
+				err = a.Reload(c)
+			} else {
+				a.ReloadFailed()
+			}
+			if err != nil {
+				logger.Error("the configuration was not reloaded; the last good one stays", "error", err)
+				continue
+			}
+			for _, w := range warnings {
+				logger.Warn("configuration", "warning", w.String())
+			}
+			logger.Info("configuration reloaded", "serving", a.Summary())
+		}
+	}()
+	return func() {
+		signal.Stop(hangup)
+		cancel()
+		<-done
+	}
+}
+
+func newLogger(w io.Writer, l config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		panic("BUG: cli: the log level was not validated: " + l.Level)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

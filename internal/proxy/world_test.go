@@ -1,0 +1,308 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+	"evenkeel/internal/secret"
+	"evenkeel/internal/strategy"
+	"evenkeel/internal/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a proxy over scripted upstreams, on real sockets.
+type world struct {
+	t      *testing.T
+	url    string
+	proxy  *Proxy
+	router *route.Router
+	gen    atomic.Pointer[Generation]
+	addr   string
+	log    lockedBuffer
+
+	mu      sync.Mutex
+	records []*exchange.Record
+	arrived chan struct{}
+}
+
+// upstreamHandler scripts one endpoint.
+type upstreamHandler = http.HandlerFunc
+
+// options of a world; zero values are the defaults.
+type options struct {
+	strategy  string
+	deadlines exchange.Deadlines
+	limits    route.Limits // of each deployment
+	apiKeys   []string     // one per endpoint
+	alias     string       // upstream's name for model "m"
+	change    func(*Generation)
+}
+
+// newWorld starts one server per handler, endpoints named a, b, c, ..., all serving the model "m".
+func newWorld(t *testing.T, o options, handlers ...upstreamHandler) *world {
+	t.Helper()
+	urls := make([]string, len(handlers))
+	for i, h := range handlers {
+		urls[i] = serve(t, h)
+	}
+	return newWorldAt(t, o, urls...)
+}
+
+func newWorldAt(t *testing.T, o options, urls ...string) *world {
+	t.Helper()
+	w := &world{t: t, router: route.New(route.Options{MaxWaiting: 100}), arrived: make(chan struct{}, 10000)}
+	name := o.strategy
+	if name == "" {
+		name = "round_robin"
+	}
+	ranking, err := strategy.New(name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.deadlines == (exchange.Deadlines{}) {
+		o.deadlines = exchange.Deadlines{Deadline: 30 * time.Second, FirstToken: 30 * time.Second, BetweenTokens: 30 * time.Second, Response: 30 * time.Second, Hold: 2 * time.Second}
+	}
+	g := &Generation{
+		Chains: map[string][]string{"m": {"m"}}, Models: []Model{{ID: "m", OwnedBy: "test"}}, Endpoints: map[string]*upstream.Endpoint{},
+		MaxBody: 32 << 20, MaxAttempts: 3, Deadlines: o.deadlines,
+	}
+	model := "m"
+	if o.alias != "" {
+		model = o.alias
+	}
+	spec := route.PoolSpec{Model: "m", Strategy: ranking}
+	for i, url := range urls {
+		id := string(rune('a' + i))
+		kind, _ := llm.LookupKind("openai-compatible")
+		u := upstream.Options{Name: id, URL: url, Kind: kind}
+		if i < len(o.apiKeys) {
+			u.APIKey = secret.New(o.apiKeys[i])
+		}
+		e, err := upstream.New(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		g.Endpoints[id] = e
+		spec.Deployments = append(spec.Deployments, route.Deployment{
+			ID: id + "/" + model, Endpoint: id, URL: url, Model: model, Weight: 1, Limits: o.limits,
+			Scopes: []route.Scope{{Kind: route.EndpointScope, Name: id, URL: url}},
+		})
+	}
+	if o.change != nil {
+		o.change(g)
+	}
+	w.gen.Store(g)
+	if _, err := w.router.Adopt(time.Now(), []route.PoolSpec{spec}); err != nil {
+		t.Fatal(err)
+	}
+	w.proxy = New(Options{
+		Router: w.router, Budget: exchange.NewBudget(0.1, 10), Current: w.gen.Load, Done: w.done,
+		Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
+	})
+	front := httptest.NewServer(w.proxy)
+	t.Cleanup(front.Close)
+	w.url, w.addr = front.URL, front.Listener.Addr().String()
+	return w
+}
+
+// lockedBuffer is a log that goroutines share.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (w *world) done(f Finished) {
+	w.mu.Lock()
+	w.records = append(w.records, f.Record)
+	w.mu.Unlock()
+	w.arrived <- struct{}{}
+}
+
+// record waits for the n-th finished exchange (from 1) and returns it.
+func (w *world) record(n int) *exchange.Record {
+	w.t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		w.mu.Lock()
+		if len(w.records) >= n {
+			r := w.records[n-1]
+			w.mu.Unlock()
+			return r
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.arrived:
+		case <-deadline:
+			w.t.Fatalf("exchange %d did not finish within 10 s", n)
+		}
+	}
+}
+
+// idle checks that nothing is counted as running any more.
+func (w *world) idle() {
+	w.t.Helper()
+	v := w.router.View(time.Now())
+	for _, d := range v.Deployments {
+		if d.InFlight != 0 || d.Tokens != 0 || d.Work != 0 {
+			w.t.Errorf("deployment %s still counts in flight %d, tokens %d, work %d", d.ID, d.InFlight, d.Tokens, d.Work)
+		}
+	}
+	for _, s := range v.Scopes {
+		if s.InFlight != 0 || s.Tokens != 0 {
+			w.t.Errorf("scope %s still counts in flight %d, tokens %d", s.Name, s.InFlight, s.Tokens)
+		}
+	}
+}
+
+const (
+	chatBody   = `{"model":"m","messages":[{"role":"user","content":"hello"}]}`
+	streamBody = `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hello"}]}`
+)
+
+// answer is a client's view of a response.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error // met while reading the body
+}
+
+func (w *world) post(path, body string, headers ...string) answer {
+	w.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	return w.do(req)
+}
+
+// do sends a request on a connection of its own, so that no test meets another's.
+func (w *world) do(req *http.Request) answer {
+	w.t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		w.t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, res.Header, string(body), err}
+}
+
+// stream opens a streamed chat and returns the response to be read bit by bit.
+func (w *world) stream(body string) (*http.Response, *bufio.Reader) {
+	w.t.Helper()
+	req, _ := http.NewRequest(http.MethodPost, w.url+"/v1/chat/completions", strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { res.Body.Close() })
+	return res, bufio.NewReader(res.Body)
+}
+
+// sse writes pieces of an event stream, each in a packet of its own.
+func sse(pieces ...string) upstreamHandler {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, p := range pieces {
+			_, _ = io.WriteString(w, p)
+			w.(http.Flusher).Flush()
+		}
+	}
+}
+
+// delta is one content chunk of a chat stream.
+func delta(text string) string {
+	return fmt.Sprintf(`data: {"id":"c","model":"up","choices":[{"index":0,"delta":{"content":%q},"finish_reason":null}]}`+"\n\n", text)
+}
+
+const (
+	roleEvent   = `data: {"id":"c","model":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}` + "\n\n"
+	finishEvent = `data: {"id":"c","model":"up","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
+	usageEvent  = `data: {"id":"c","model":"up","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}` + "\n\n"
+	doneEvent   = "data: [DONE]\n\n"
+)
+
+// jsonAnswer answers with a status and a JSON body.
+func jsonAnswer(status int, body string, headers ...string) upstreamHandler {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		for i := 0; i+1 < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+const goodJSON = `{"id":"c","model":"up","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}`
+
+// hijack gives a handler its connection, to break it.
+func hijack(t *testing.T, w http.ResponseWriter) net.Conn {
+	t.Helper()
+	c, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		t.Error(err)
+	}
+	return c
+}
+
+// reset closes a connection with RST.
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// deadURL is an address where nothing listens.
+func deadURL(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+// serve starts a server for newWorldAt.
+func serve(t *testing.T, h upstreamHandler) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s.URL
+}
