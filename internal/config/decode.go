@@ -10,19 +10,15 @@ import (
 	"evenkeel/internal/secret"
 )
 
-// Bounds of one load: nodes are counted once per visit, so that aliases of aliases run into the bound instead of
-// expanding for ever.
-const (
-	maxNodes = 100_000
-	maxDepth = 64
-)
+// maxDepth bounds the nesting of maps and lists.
+const maxDepth = 64
 
 // decoder writes YAML nodes over Go values that hold the defaults. It collects every problem and remembers where each
 // setting came from, so that a setting written twice, in one file or in two, is found.
 type decoder struct {
 	file    place // of the file being read; no line
-	nodes   int   // visited so far
-	full    bool  // the bound on nodes was reached and reported
+	budget  int   // nodes that may still be visited, so that aliases of aliases end instead of expanding for ever
+	full    bool  // the budget was used up, and that is reported
 	sources sources
 	schema  map[reflect.Type][]field
 
@@ -46,17 +42,17 @@ func (d *decoder) warn(n *yaml.Node, at *path, format string, args ...any) {
 
 // enter follows aliases, keeps the bounds, and reports whether n may be decoded.
 func (d *decoder) enter(n *yaml.Node, at *path, depth int) (*yaml.Node, bool) {
-	for n.Kind == yaml.AliasNode && d.nodes < maxNodes {
-		d.nodes++
+	for n.Kind == yaml.AliasNode && d.budget > 0 {
+		d.budget--
 		n = n.Alias
 	}
-	d.nodes++
+	d.budget--
 	switch {
 	case d.full:
 		return nil, false
-	case d.nodes >= maxNodes:
+	case d.budget <= 0:
 		d.full = true
-		d.fail(n, nil, "more than %d values after following aliases; write fewer of them", maxNodes)
+		d.fail(n, nil, "too many values after following aliases (*name); write fewer of them")
 		return nil, false
 	case depth > maxDepth:
 		d.fail(n, nil, "nested deeper than %d levels; is an alias (*name) inside of its own anchor (&name)?", maxDepth)
@@ -181,7 +177,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, at *path, depth int) {
 		d.fail(n, at, "must be a list such as [a, b], is %s", describe(n))
 		return
 	}
-	list := reflect.MakeSlice(v.Type(), 0, min(len(n.Content), maxNodes-d.nodes))
+	list := reflect.MakeSlice(v.Type(), 0, min(len(n.Content), d.budget))
 	for i, item := range n.Content {
 		element := newElement(v.Type().Elem())
 		d.value(item, element, field{}, at.index(i), depth+1)
@@ -246,7 +242,7 @@ func (d *decoder) entries(n *yaml.Node, at *path, depth int) []entry {
 		d.fail(n, at, "must be a map (key: value), is %s", describe(n))
 		return nil
 	}
-	d.nodes += len(n.Content) / 2
+	d.budget -= len(n.Content) / 2
 	var own, merged []entry
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]

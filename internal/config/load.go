@@ -14,9 +14,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxFile bounds one config file, in bytes. It is room for some five thousand endpoints, and a file of that size is
-// read or refused within a tenth of a second, whatever it holds.
-const maxFile = 512 << 10
+// Bounds of one config file, so that whatever it holds, reading or refusing it takes about a second at most.
+const (
+	maxFile    = 4 << 20 // bytes
+	maxAliases = 10_000
+)
 
 // File is a config file that was read.
 type File struct {
@@ -60,8 +62,11 @@ func readFile(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxFile+1))
 }
 
+// nodeBudget is what a file of size bytes may visit: all its nodes, since one takes two bytes or more, and some by alias.
+func nodeBudget(size int) int { return 100_000 + size/2 }
+
 func newDecoder(s sources) *decoder {
-	return &decoder{sources: s, places: map[string]place{}, schema: map[reflect.Type][]field{}}
+	return &decoder{sources: s, budget: nodeBudget(0), places: map[string]place{}, schema: map[reflect.Type][]field{}}
 }
 
 func load(files []File, s sources) (*Config, []Warning, error) {
@@ -69,6 +74,7 @@ func load(files []File, s sources) (*Config, []Warning, error) {
 	doc := document{Config: Default()}
 	for i, f := range files {
 		d.file = place{file: f.Name, order: i}
+		d.budget, d.full = nodeBudget(len(f.Data)), false
 		if root := d.parse(f.Data); root != nil {
 			d.structureRoot(root, &doc)
 		}
@@ -96,7 +102,10 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		return nil
 	}
 	if len(data) > maxFile {
-		return refuse(0, 0, fmt.Sprintf("is larger than %d KiB, the most that a config file may have", maxFile>>10))
+		return refuse(0, 0, fmt.Sprintf("is larger than %d MiB, the most that a config file may have", maxFile>>20))
+	}
+	if countAliases(data) > maxAliases {
+		return refuse(0, 0, fmt.Sprintf("holds more than %d aliases (*name); write fewer of them", maxAliases))
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
@@ -158,6 +167,16 @@ func syntaxText(e *yaml.LoadError, data []byte) string {
 		}
 	}
 	return text
+}
+
+// countAliases counts what looks like an alias, which is cheaper than to parse a file that has too many.
+func countAliases(data []byte) (n int) {
+	for i := 1; i+1 < len(data); i++ {
+		if data[i] == '*' && bytes.IndexByte([]byte(" \t\n[{,"), data[i-1]) >= 0 && data[i+1] > ' ' && data[i+1] != '*' {
+			n++
+		}
+	}
+	return n
 }
 
 // badByte finds the first byte that the parser's reader refuses, which gives no place itself.

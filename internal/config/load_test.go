@@ -288,7 +288,7 @@ func TestLoadFiles(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	_, _, err = LoadFiles(big)
-	if want := big + ": is larger than 512 KiB, the most that a config file may have"; err == nil || err.Error() != want {
+	if want := big + ": is larger than 4 MiB, the most that a config file may have"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

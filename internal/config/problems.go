@@ -192,7 +192,8 @@ func show(text string) string {
 	return strconv.Quote(text)
 }
 
-// DidYouMean gives the end of a message about an unknown word: the nearest known one, else the list of them.
+// DidYouMean gives the end of a message about an unknown word, as in `; did you mean "weight"?`: the nearest of the known
+// words, else the list of them.
 func DidYouMean(word string, known []string) string {
 	if near := nearest(word, slices.Values(known)); near != "" {
 		return "; did you mean " + strconv.Quote(near) + "?"
