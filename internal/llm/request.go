@@ -183,9 +183,10 @@ func (r *Request) scanMember(api API, s *scanner, name []byte) {
 		r.Vision = r.Vision || v.image
 	case "tools", "functions":
 		v := promptReader{}
+		isArray := s.peek() == '['
 		n := v.read(s)
 		r.PromptBytes += n
-		r.Tools = r.Tools || n > len("[]")
+		r.Tools = r.Tools || isArray && n > len("[]")
 		r.Unrepeatable = r.Unrepeatable || api.Name == "responses" && v.serverTool
 	case "background":
 		r.Unrepeatable = isTrue(s.raw()) && api.Name == "responses" || r.Unrepeatable

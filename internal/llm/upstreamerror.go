@@ -95,13 +95,10 @@ func plain(raw []byte, limit int) string {
 // clip cuts text to limit bytes, at the start of a character.
 func clip(text []byte, limit int) string {
 	if len(text) > limit {
+		for limit > 0 && !utf8.RuneStart(text[limit]) {
+			limit--
+		}
 		text = text[:limit]
-		for len(text) > 0 && !utf8.RuneStart(text[len(text)-1]) {
-			text = text[:len(text)-1]
-		}
-		if len(text) > 0 && text[len(text)-1] >= utf8.RuneSelf {
-			text = text[:len(text)-1]
-		}
 	}
 	return string(text)
 }
