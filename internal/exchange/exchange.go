@@ -169,7 +169,7 @@ func (x *Exchange) Wake() time.Time {
 	case waiting:
 		soonest(x.rec.Started, x.deadline())
 	case paused:
-		soonest(x.pauseUntil, time.Nanosecond)
+		at = x.pauseUntil
 		soonest(x.rec.Started, x.deadline())
 	case running:
 		if x.timeout != "" || x.gone {
