@@ -60,11 +60,15 @@ func New(c *config.Config, o Options) (*App, error) {
 		wake:   make(chan struct{}, 1), first: make(chan struct{}),
 		reports: map[string]discovery.Report{}, endpoints: map[string]*upstream.Endpoint{}, settings: map[string]upstream.Options{},
 	}
-	a.metrics = telemetry.New(telemetry.Options{
+	metrics, err := telemetry.New(telemetry.Options{
 		View:    func() route.View { return a.router.View(time.Now()) },
 		Known:   func(model string) bool { return a.current.Load().Proxy.Chains[model] != nil },
 		Version: o.Version,
 	})
+	if err != nil {
+		return nil, err
+	}
+	a.metrics = metrics
 	a.proxy = proxy.New(proxy.Options{
 		Router: a.router, Budget: a.budget, Logger: o.Logger, Done: a.finished,
 		Current: func() *proxy.Generation { return &a.current.Load().Proxy },
