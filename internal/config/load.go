@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -107,7 +108,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	if countAliases(data) > maxAliases {
 		return refuse(0, 0, fmt.Sprintf("holds more than %d aliases (*name); write fewer of them", maxAliases))
 	}
-	loader, err := yaml.NewLoader(bytes.NewReader(data))
+	loader, err := yaml.NewLoader(bytes.NewReader(hideReferences(data)))
 	if err != nil {
 		return refuse(0, 0, err.Error())
 	}
@@ -122,6 +123,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	var syntax *yaml.LoadError
 	switch {
 	case err == nil:
+		showReferences(root.Content[0])
 		return root.Content[0]
 	case errors.As(err, &syntax):
 		line, col := syntax.Mark.Line, syntax.Mark.Column
@@ -167,6 +169,28 @@ func syntaxText(e *yaml.LoadError, data []byte) string {
 		}
 	}
 	return text
+}
+
+// In { } and [ ] YAML takes the braces of a bare ${NAME} for its own. So the parser sees two private characters in their
+// stead, which are as wide: all places stay right.
+const openMark, closeMark = "\uE000", "\uE001"
+
+var (
+	shownReference  = regexp.MustCompile(`\$\{(` + namePattern + `)\}`)
+	hiddenReference = regexp.MustCompile(`\$` + openMark + `(` + namePattern + `)` + closeMark)
+)
+
+func hideReferences(data []byte) []byte {
+	return shownReference.ReplaceAll(data, []byte("$$"+openMark+"${1}"+closeMark))
+}
+
+func showReferences(n *yaml.Node) {
+	if strings.Contains(n.Value, openMark) {
+		n.Value = hiddenReference.ReplaceAllString(n.Value, "$${${1}}")
+	}
+	for _, child := range n.Content {
+		showReferences(child)
+	}
 }
 
 // countAliases counts what looks like an alias, which is cheaper than to parse a file that has too many.

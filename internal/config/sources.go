@@ -28,10 +28,13 @@ const (
 	maxSecret = 64 << 10
 )
 
+// namePattern matches the name of an environment variable.
+const namePattern = `[A-Za-z_][A-Za-z0-9_]*`
+
 var (
 	reference = regexp.MustCompile(`\$\{([^{}]*)\}`)
-	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	bareName  = regexp.MustCompile(`^\$[A-Za-z_][A-Za-z0-9_]*$`)
+	envName   = regexp.MustCompile(`^` + namePattern + `$`)
+	bareName  = regexp.MustCompile(`^\$` + namePattern + `$`)
 )
 
 // expand replaces each ${NAME} of text. It reports a problem and false for a variable that is unset or empty.

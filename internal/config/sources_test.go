@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -109,5 +110,26 @@ func TestSecretsStayOut(t *testing.T) {
 		if out == "" || strings.Contains(out, "CANARY") {
 			t.Errorf("%q says %q", text, out)
 		}
+	}
+}
+
+// TestReferencesInFlowStyle writes ${NAME} where YAML alone would stumble over its braces.
+func TestReferencesInFlowStyle(t *testing.T) {
+	_, _, err := Load([]File{{"a.yaml", []byte(`endpoints:
+  a: {kind: openai, api_key: ${A}, url: http://${B}:80${C}/x, wieght: 1}
+  b: {kind: openai, api_key: "${A}${B}", url: 'http://b'}
+`)}}, env("A", "sk-a", "B", "host", "C", "81"))
+	want := `a.yaml:2:63: endpoints.a: unknown key "wieght"; did you mean "weight"?`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+	c, _, err := Load([]File{{"a.yaml", []byte("endpoints: {a: {api_key: ${A}, url: http://${B}:80${C}/x}, b: {kind: openai, api_key: \"${A}${B}\"}}\nstrategy: {name: ${B}}")}},
+		env("A", "sk-a", "B", "host", "C", "81"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{c.Endpoints[0].APIKey.Reveal(), c.Endpoints[0].URL, c.Endpoints[1].APIKey.Reveal(), c.Strategy.Name}
+	if wanted := []string{"sk-a", "http://host:8081/x", "sk-ahost", "${B}"}; !slices.Equal(got, wanted) {
+		t.Errorf("got %q, want %q", got, wanted)
 	}
 }
