@@ -20,7 +20,9 @@ type world struct {
 	specs   []PoolSpec
 	leases  []*modelLease
 	waiters []*modelWaiter
-	log     []string
+	log     []func() string // formatted only when something fails
+
+	decisions []*Decision
 }
 
 // source yields choices: random ones, or a fuzzer's bytes until they end.
@@ -61,12 +63,14 @@ func (w *world) choose(n int) int { c, _ := w.source(n); return c }
 func (w *world) fail(format string, args ...any) {
 	w.t.Helper()
 	for _, line := range w.log[max(0, len(w.log)-25):] {
-		w.t.Log(line)
+		w.t.Log(line())
 	}
 	w.t.Fatalf(format, args...)
 }
 
-func (w *world) say(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+func (w *world) say(format string, args ...any) {
+	w.log = append(w.log, func() string { return fmt.Sprintf(format, args...) })
+}
 
 func (w *world) run() {
 	w.r = New(Options{MaxWaiting: 8})
@@ -182,6 +186,7 @@ func (w *world) pick() {
 		w.hold(l)
 	default:
 		w.say("pick %s -> %v", q.Model, refusal.Kind)
+		w.decisions = append(w.decisions, refusal.Decision)
 		if len(eligible) > 0 || refusal.Kind != kind {
 			w.fail("refused as %v, but eligible are %v (%v)", refusal.Kind, eligible, kind)
 		}
@@ -266,6 +271,7 @@ func (w *world) collect() {
 }
 
 func (w *world) hold(l *Lease) {
+	w.decisions = append(w.decisions, l.Decision())
 	d := l.Deployment()
 	m := &modelLease{
 		Lease: l, units: []key{d.key()}, prompt: l.Prompt(), expected: l.Decision().Output, folded: w.now,
@@ -491,7 +497,7 @@ func (w *world) end() {
 func TestRandomOperations(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := &world{t: t, now: start, source: fromSeed(seed, 2500)}
+			w := &world{t: t, now: start, source: fromSeed(seed, 4000)}
 			w.run()
 		})
 	}
