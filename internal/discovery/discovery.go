@@ -41,8 +41,8 @@ type Report struct {
 	// KVTokens is how many tokens the engine's KV cache holds, over all its ranks; 0 if it does not say. For llama.cpp it
 	// is slots × context, which is too much by the number of slots if the slots share one cache (its --kv-unified).
 	KVTokens int
-	// Err says what was not as expected, for people: with the path, the status and what to do. It never holds a secret
-	// or text of the answer. It may be set on a reachable endpoint.
+	// Err says what was not as expected, for people: with the path, the status and what to do. It never holds the key. It
+	// may be set on a reachable endpoint.
 	Err error
 }
 

@@ -2,11 +2,15 @@ package discovery
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"evenkeel/internal/llm"
@@ -21,8 +25,8 @@ type client struct {
 	rt      http.RoundTripper
 	target  Target
 	timeout time.Duration // for one GET with its body
-	// failed is the first GET that got no HTTP answer. From then on no GET is sent until it is cleared: a server that
-	// hangs would cost a timeout for each.
+	// failed is the first GET whose answer did not come, or not to its end. From then on no GET is sent until it is
+	// cleared: a server that hangs would cost a timeout for each.
 	failed error
 }
 
@@ -57,7 +61,8 @@ func (c *client) get(ctx context.Context, kind, path string) answer {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
-		a.err = c.failure(path, err)
+		c.failed = c.failure(path, err)
+		a.err = c.failed
 	case len(body) > maxBody:
 		a.err = fmt.Errorf("GET %s: the answer is longer than %d MiB", path, maxBody>>20)
 	default:
@@ -81,12 +86,32 @@ func (c *client) setHeaders(h http.Header, kind string) {
 	h.Set("User-Agent", "evenkeel")
 }
 
-// failure puts a transport's error into words.
+// failure puts a transport's error into words. Some quote what the server sent, and a server may send the key back.
 func (c *client) failure(path string, err error) error {
+	if c.holdsKey(err.Error()) {
+		return fmt.Errorf("GET %s: no usable answer: it is garbled, and holds the endpoint's key", path)
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("GET %s: no whole answer in time (%v for one GET): %w", path, c.timeout, err)
 	}
+	if _, noTLS := errors.AsType[tls.RecordHeaderError](err); noTLS {
+		return fmt.Errorf("GET %s: the server does not speak TLS; if it should not, write http:// in the url of endpoint %q: %w",
+			path, c.target.Name, err)
+	}
 	return fmt.Errorf("GET %s: %w", path, err)
+}
+
+// location returns where a redirect leads, as far as it can be shown.
+func (c *client) location(a answer) string {
+	u, err := url.Parse(a.header.Get("Location"))
+	if err != nil || u.Host == "" || clean(u.Host+u.Path) == "" || c.holdsKey(u.Host+u.Path) {
+		return "another address"
+	}
+	return strconv.Quote(u.Scheme + "://" + u.Host + u.Path)
+}
+
+func (c *client) holdsKey(text string) bool {
+	return !c.target.APIKey.IsZero() && strings.Contains(text, c.target.APIKey.Reveal())
 }
 
 // page returns the body of a page, or nil if the answer is not 200.
@@ -105,6 +130,6 @@ func (c *client) object(ctx context.Context, kind, path string, v any) bool {
 // decode is lenient: a value of a wrong type leaves its field zero and the others as they are.
 func decode(body []byte, v any) bool {
 	err := json.Unmarshal(body, v)
-	var wrongType *json.UnmarshalTypeError
-	return err == nil || errors.As(err, &wrongType)
+	_, wrongType := errors.AsType[*json.UnmarshalTypeError](err)
+	return err == nil || wrongType
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 )
@@ -179,11 +178,8 @@ func (p *prober) explain(path string, a answer) error {
 	case bytes.Contains(a.body, []byte("Loading model")):
 		return fmt.Errorf("%s: the engine is still loading its model", got)
 	case a.status >= 300 && a.status < 400:
-		to := "another address"
-		if u, err := url.Parse(a.header.Get("Location")); err == nil && u.Host != "" && clean(u.Host+u.Path) != "" {
-			to = fmt.Sprintf("%q", u.Scheme+"://"+u.Host+u.Path)
-		}
-		return fmt.Errorf("%s: it redirects to %s, which is not followed: write the final address as the url of endpoint %q", got, to, t.Name)
+		return fmt.Errorf("%s: it redirects to %s, which is not followed: write the final address as the url of endpoint %q",
+			got, p.client.location(a), t.Name)
 	case noPage(a.status):
 		return fmt.Errorf("%s: endpoint %q lists no models there: name those to serve in its models", got, t.Name)
 	case a.status >= 500:
