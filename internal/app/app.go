@@ -184,7 +184,9 @@ func (a *App) found(r discovery.Report) {
 	if e == nil {
 		return // it left the configuration meanwhile
 	}
-	a.router.Observe(time.Now(), scope(e), r.Reachable)
+	if !r.Reachable || r.Err == nil { // one that answers oddly, while it loads for instance, is neither up nor down
+		a.router.Observe(time.Now(), scope(e), r.Reachable)
+	}
 	old, known := a.reports[r.Target.Name]
 	if known && same(old, r) {
 		return

@@ -14,7 +14,6 @@ import (
 
 	"evenkeel/internal/app"
 	"evenkeel/internal/config"
-	"evenkeel/internal/secret"
 )
 
 type serveFlags struct {
@@ -78,9 +77,9 @@ func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, erro
 		}
 		c, warnings, err = config.LoadFiles(f.config...)
 	} else {
-		var key secret.String
-		if key, err = config.ResolveSecret(f.upstreamKey); err != nil {
-			return nil, nil, usageError{fmt.Errorf("--upstream-key: %w", err)}
+		key, keyErr := config.ResolveSecret(f.upstreamKey)
+		if keyErr != nil {
+			return nil, nil, usageError{fmt.Errorf("--upstream-key: %w", keyErr)}
 		}
 		c, err = config.FromURLs(urls, key)
 	}

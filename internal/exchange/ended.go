@@ -39,7 +39,9 @@ func (x *Exchange) ended(now time.Time, end *End) {
 		x.finish(now, resultOf(o.Verdict, end.Class))
 	default:
 		x.last = end
-		if end.Class != llm.Stale { // a stale connection says nothing about the deployment
+		if end.Class == llm.Stale {
+			x.stale++ // says nothing about the deployment
+		} else {
 			x.tried = append(x.tried, deployment)
 		}
 		if x.mayRepeat(now, end) {
@@ -79,9 +81,12 @@ func (x *Exchange) release(now time.Time, o route.Outcome) {
 	x.lease = nil
 }
 
+// mostStale is how many stale connections an exchange may meet before they count as attempts.
+const mostStale = 3
+
 func (x *Exchange) mayRepeat(now time.Time, end *End) bool {
 	return end.Class.Retryable() &&
-		len(x.rec.Attempts) < x.plan.MaxAttempts &&
+		len(x.rec.Attempts)-min(x.stale, mostStale) < x.plan.MaxAttempts &&
 		(!end.Sent || x.plan.Repeatable) &&
 		!x.deadlinePassed(now)
 }

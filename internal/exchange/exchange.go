@@ -3,6 +3,7 @@ package exchange
 import (
 	"time"
 
+	"evenkeel/internal/llm"
 	"evenkeel/internal/route"
 )
 
@@ -70,7 +71,9 @@ type Exchange struct {
 	timeout     string // the deadline that passed, or "shutdown"; "" if none did
 	gone        bool
 
-	last   *End // of the last attempt that ended without commit
+	last    *End // of the last attempt that ended without commit
+	charged bool // the present try took a retry from the budget
+	stale   int  // attempts that met a stale connection
 	failed *route.Refusal
 }
 
@@ -210,11 +213,14 @@ func (x *Exchange) deadlinePassed(now time.Time) bool {
 
 // try asks for a deployment of the present model, then of its fallbacks.
 func (x *Exchange) try(now time.Time) {
-	again := len(x.rec.Attempts) > 0
+	// Only a request that an engine may have seen costs a retry: after a refused connection the next attempt
+	// is the first that anybody has to work for.
+	again := x.last != nil && x.last.Sent && x.last.Class != llm.Stale
 	if again && !x.budget.take() {
 		x.giveUp(now)
 		return
 	}
+	x.charged = again
 	for {
 		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried}
 		x.draw++
@@ -296,7 +302,7 @@ func (x *Exchange) granted(now time.Time) {
 		x.dispatch(now, lease)
 	case refusal != nil:
 		x.endWait(now)
-		if len(x.rec.Attempts) > 0 {
+		if x.charged {
 			x.budget.refund() // try takes it again
 		}
 		if x.refused(refusal) {

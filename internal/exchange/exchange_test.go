@@ -296,6 +296,31 @@ func TestUpstreamErrorPassesWhenNobodyIsLeft(t *testing.T) {
 	}
 }
 
+func TestStaleConnectionsAreNobodysFault(t *testing.T) {
+	b := newBench(t, Plan{Repeatable: true, MaxAttempts: 1}, route.Facts{}, pool(t, "m", 1, route.Limits{}))
+	for b.budget.take() {
+	}
+	b.do(Event{Kind: Started}, Dispatch)
+	b.do(ended(llm.Stale), Dispatch) // at the same deployment, at no cost
+	b.do(ended(llm.None), Commit, Finish)
+	if v := b.router.View(b.now).Deployments[0]; v.Totals.Faults != 0 {
+		t.Errorf("%+v", v.Totals)
+	}
+	b.result(Complete)
+}
+
+// TestUnsentAttemptsCostNoRetry: with the budget empty, a refused connection still leads to the next
+// deployment, since no engine has seen the request; a failed answer does not.
+func TestUnsentAttemptsCostNoRetry(t *testing.T) {
+	b := newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 3, route.Limits{}))
+	for b.budget.take() {
+	}
+	b.do(Event{Kind: Started}, Dispatch)
+	b.do(ended(llm.Connect), Dispatch)
+	b.do(ended(llm.ServerError), Commit, Finish)
+	b.result(UpstreamError)
+}
+
 func TestFallbackChain(t *testing.T) {
 	plan := Plan{Models: []string{"m", "unknown", "n"}, Repeatable: true}
 	b := newBench(t, plan, route.Facts{}, pool(t, "m", 1, route.Limits{}), pool(t, "n", 1, route.Limits{}))
