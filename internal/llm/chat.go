@@ -25,7 +25,7 @@ func (s *Stream) readChat(name, data []byte) (v verdict) {
 			known = true
 			readChoices(&sc, &v)
 		case "usage":
-			known = true
+			known = known || s.api.Streams // elsewhere it may stand beside output that we do not know
 			s.usage.read(&sc)
 		case "error":
 			v.err = readError(&sc)

@@ -25,7 +25,7 @@ const (
 )
 
 // scanner walks JSON in place: no tree, no copy, no recursion. It finds structure and leaves the judgement of values to
-// whoever the document is for. After a fault every method returns at once with nothing, so that loops end.
+// whoever the document is for. A fault moves it to the end of the bytes, where every method returns nothing and loops end.
 type scanner struct {
 	b     []byte
 	i     int
@@ -58,10 +58,10 @@ var class = func() (t [256]byteClass) {
 type byteClass uint8
 
 const (
-	classBad byteClass = iota
-	classPlain
-	classSpace
+	classBad   byteClass = iota
+	classPlain           // from here to classSpace: what may be skipped between strings and brackets
 	classSeparator
+	classSpace
 	classOpen
 	classClose
 	classQuote
@@ -71,13 +71,18 @@ func (s *scanner) fail(f fault, at int) {
 	if s.fault == faultNone {
 		s.fault, s.at = f, at
 	}
+	s.i = len(s.b)
 }
 
 // peek skips white space and returns the next byte without taking it, or 0 after a fault or at the end.
 func (s *scanner) peek() byte {
-	if s.fault != faultNone {
-		return 0
+	if s.i < len(s.b) && s.b[s.i] > ' ' {
+		return s.b[s.i]
 	}
+	return s.peekPastSpace()
+}
+
+func (s *scanner) peekPastSpace() byte {
 	for s.i < len(s.b) {
 		c := s.b[s.i]
 		if class[c] != classSpace {
@@ -246,15 +251,25 @@ func (s *scanner) container(v *promptReader) {
 			s.fail(faultSyntax, i)
 			return
 		default:
-			i++
+			for i++; i < len(b) && class[b[i]]-classPlain <= classSeparator-classPlain; i++ { // long lists of numbers
+			}
 		}
 	}
 	s.fail(faultTruncated, len(b))
 }
 
+// shortString is the length in bytes up to which a plain loop finds the end of a string sooner than IndexByte.
+const shortString = 16
+
 // stringEnd returns the index of the quote that ends the string whose first byte is b[start], or -1.
 func stringEnd(b []byte, start int) int {
-	for i := start; ; {
+	i := start
+	for near := min(start+shortString, len(b)); i < near && b[i] != '\\'; i++ {
+		if b[i] == '"' {
+			return i
+		}
+	}
+	for {
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
 			return -1

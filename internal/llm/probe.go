@@ -183,9 +183,15 @@ func (p *probe) feed(b []byte) {
 				p.wantKey = true
 				p.members[p.depth] = memberOther
 			}
+			if !watched {
+				i = skipPlain(b, i)
+			}
 		case classPlain:
 			if p.await != memberOther {
 				from = p.begin(from, i, c)
+			}
+			if !watched {
+				i = skipPlain(b, i)
 			}
 		}
 		i++
@@ -193,6 +199,14 @@ func (p *probe) feed(b []byte) {
 	if p.taking != memberOther {
 		p.keep(b[from:])
 	}
+}
+
+// skipPlain returns the index of the last byte of the run at i of numbers, literals, separators and spaces.
+func skipPlain(b []byte, i int) int {
+	for i+1 < len(b) && class[b[i+1]]-classPlain <= classSpace-classPlain {
+		i++
+	}
+	return i
 }
 
 // level notes the kind of the container just entered.

@@ -18,8 +18,8 @@ const (
 )
 
 // Stream is a meter that rides on one streamed answer. It never changes a byte; it says what may be passed on and what it
-// saw. Its state after the same bytes is the same however they were cut into pieces. It keeps at most about 128 KiB,
-// and nothing of a piece after Feed returned. Use by one goroutine at a time.
+// saw. Its state after the same bytes is the same however they were cut into pieces. It copies what it must keep: the
+// unfinished event, so some hundred bytes as a rule and about 200 KiB at most. Use by one goroutine at a time.
 type Stream struct {
 	api     API
 	framing Framing
@@ -65,11 +65,21 @@ func NewStream(api API, f Framing) *Stream {
 	return s
 }
 
-// Reset makes the meter new, keeping its buffers.
+// Reset makes the meter new, keeping its buffers unless a large event has swollen them.
 func (s *Stream) Reset(api API, f Framing) {
-	line, data, capture := s.lines.buf, s.event.buf, s.event.probe.capture
+	line, data, capture := reuse(s.lines.buf), reuse(s.event.buf), reuse(s.event.probe.capture)
 	*s = Stream{api: api, framing: f}
-	s.lines.buf, s.event.buf, s.event.probe.capture = line[:0], data[:0], capture[:0]
+	s.lines.buf, s.event.buf, s.event.probe.capture = line, data, capture
+}
+
+// maxPooled is the largest buffer worth keeping from one stream for the next, in bytes.
+const maxPooled = 16 << 10
+
+func reuse(buf []byte) []byte {
+	if cap(buf) > maxPooled {
+		return nil
+	}
+	return buf[:0]
 }
 
 // Tail returns the number of bytes at the end of what was fed that belong to an unfinished line.
@@ -94,7 +104,8 @@ func (s *Stream) Release() bool { return s.released }
 // Err returns the first error event, or nil.
 func (s *Stream) Err() *UpstreamError { return s.err }
 
-// Terminal reports whether the answer is whole: every choice begun has its finish reason, or a final event was seen.
+// Terminal reports whether the answer is whole: every choice begun has its finish reason, or a final event was seen. A
+// failed answer can be terminal too, so ask Err first.
 func (s *Stream) Terminal() bool {
 	return s.terminal || s.endChoices != 0 && s.seenChoices&^s.endChoices == 0
 }
