@@ -31,7 +31,7 @@ func candidates(d *Decision) string {
 			}
 		}
 		weighted = weighted || c.Weight != 1
-		known = known || c.TTFTSeconds > 0
+		known = known || c.Samples > 0
 	}
 	head := []string{" ", "deployment"}
 	for _, t := range terms {
@@ -66,11 +66,7 @@ func candidates(d *Decision) string {
 		}
 		row = append(row, grouped(float64(c.InFlight)), grouped(float64(c.WorkTokens)))
 		if known {
-			ttft := "-"
-			if c.TTFTSeconds > 0 {
-				ttft = seconds(c.TTFTSeconds)
-			}
-			row = append(row, ttft)
+			row = append(row, c.ttft())
 		}
 		if weighted {
 			row = append(row, number(c.Weight))
@@ -121,4 +117,15 @@ func (c *Candidate) score() string {
 		return "-"
 	}
 	return number(*c.Score)
+}
+
+// ttft is the expected time to first token; of a newcomer it is only derived from the others'.
+func (c *Candidate) ttft() string {
+	switch {
+	case c.TTFTSeconds <= 0:
+		return "-"
+	case c.Samples == 0:
+		return "~" + seconds(c.TTFTSeconds)
+	}
+	return seconds(c.TTFTSeconds)
 }

@@ -167,9 +167,14 @@ func shortened(s string) string {
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	write(w, status, "text/plain; charset=utf-8", []byte(text))
+}
+
+func write(w http.ResponseWriter, status int, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	w.Write([]byte(text)) // a client that left is nobody's concern here
+	w.Write(body) // a client that left is nobody's concern here
 }
 
 func writeJSON(w http.ResponseWriter, status int, view any) {
@@ -180,7 +185,5 @@ func writeJSON(w http.ResponseWriter, status int, view any) {
 	if err := enc.Encode(view); err != nil {
 		panic("BUG: console: " + err.Error()) // views hold nothing that JSON cannot say
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(b.Bytes())
+	write(w, status, "application/json", b.Bytes())
 }

@@ -150,6 +150,14 @@ func (f *Fleet) state(d *Deployment) string {
 		return "leaving"
 	case d.Weight == 0:
 		return "switched off"
+	case d.Breaker.State != route.Closed.String():
+		return d.Breaker.words(f.now)
+	}
+	for i := range f.Scopes { // a deployment is out with its endpoint
+		s := &f.Scopes[i]
+		if s.Kind == route.EndpointScope.String() && s.Name == d.Endpoint && s.URL == d.URL && s.Breaker.State != route.Closed.String() {
+			return "endpoint " + s.Breaker.words(f.now)
+		}
 	}
 	return d.Breaker.words(f.now)
 }

@@ -51,8 +51,8 @@ func hostAllowed(host string, names []string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h
-	} else if strings.HasPrefix(host, "[") {
-		name = strings.TrimSuffix(host[1:], "]")
+	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		name = host[1 : len(host)-1]
 	}
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true

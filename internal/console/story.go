@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Text tells the request to people: a headline, then every step with the numbers that decided it, then what
@@ -19,15 +18,15 @@ func (e *Explanation) Text() string {
 		s := &steps[i]
 		fmt.Fprintf(&b, "\n%d. %s\n", i+1, e.heading(s, before))
 		if d := s.decision; d != nil && len(d.Candidates) > 0 {
-			b.WriteString("\n" + candidates(d) + "\n")
+			b.WriteString("\n" + candidates(d))
 		}
 		if s.attempt != nil {
-			b.WriteString("   " + s.attempt.result() + "\n")
+			b.WriteString("\n   " + s.attempt.result() + "\n")
 		}
 		before = s
 	}
-	if len(steps) == 0 && e.QueuedSeconds > 0 {
-		fmt.Fprintf(&b, "\nIt waited %s in the queue, and no deployment had room for it in that time.\n", seconds(e.QueuedSeconds))
+	if idle := e.DurationSeconds - endOf(before); e.QueuedSeconds > 0 && idle >= leastIdle {
+		fmt.Fprintf(&b, "\nThen it waited %s in the queue, and no deployment had room for it in that time.\n", seconds(idle))
 	}
 	if end := e.ending(); end != "" {
 		b.WriteString("\n" + end + "\n")
@@ -45,7 +44,12 @@ func (e *Explanation) headline() string {
 		b.WriteString(", streamed")
 	}
 	if e.Facts.Tenant != "" {
-		b.WriteString(", for " + clean(e.Facts.Tenant))
+		b.WriteString(", tenant " + clean(e.Facts.Tenant))
+	}
+	if steps := e.steps(); len(steps) > 0 && steps[0].decision != nil {
+		if d := steps[0].decision; d.PromptTokens > 0 {
+			fmt.Fprintf(&b, ", %s in and %s out expected", count(d.PromptTokens, "token"), grouped(float64(d.OutputTokens)))
+		}
 	}
 	fmt.Fprintf(&b, "\n%s", clean(e.Result))
 	if e.Status > 0 {
@@ -62,8 +66,11 @@ func (e *Explanation) headline() string {
 	if len(e.Attempts) > 1 {
 		parts = append(parts, count(len(e.Attempts), "attempt"))
 	}
-	if e.FallbackDepth > 0 {
+	switch {
+	case e.FallbackDepth > 0 && len(e.Attempts) > 0 && e.Model != e.Facts.Model:
 		parts = append(parts, "fallback to "+clean(e.Model))
+	case e.FallbackDepth > 0:
+		parts = append(parts, count(e.FallbackDepth, "fallback model")+" tried in vain")
 	}
 	if len(parts) > 0 {
 		b.WriteString(" (" + strings.Join(parts, ", ") + ")")
@@ -98,10 +105,10 @@ func (e *Explanation) steps() []step {
 		steps = append(steps, s)
 	}
 	slices.SortStableFunc(steps, func(a, b step) int {
-		if a.decision != nil && b.decision != nil {
+		if a.decision != nil && b.decision != nil && a.decision.Draw != b.decision.Draw {
 			return cmp.Compare(a.decision.Draw, b.decision.Draw)
 		}
-		return cmp.Compare(a.begun, b.begun)
+		return cmp.Compare(a.begun, b.begun) // a question that waited is asked again with its draw
 	})
 	return steps
 }
@@ -109,33 +116,20 @@ func (e *Explanation) steps() []step {
 // heading says what a step is, seen from the one before it.
 func (e *Explanation) heading(s, before *step) string {
 	var b strings.Builder
-	model := e.Facts.Model
-	var idle float64
-	if before != nil {
-		model = before.model
-		idle = s.begun - before.ended
-	} else {
-		idle = s.begun
-	}
-	if idle >= time.Millisecond.Seconds() {
+	if idle := s.begun - endOf(before); idle >= leastIdle {
 		fmt.Fprintf(&b, "After %s", seconds(idle))
-		// Pauses before another try are not in the queue's time.
-		if e.QueuedSeconds > 0 && idle <= e.QueuedSeconds+time.Millisecond.Seconds() {
+		if e.QueuedSeconds > 0 && idle <= e.QueuedSeconds+leastIdle { // pauses before another try are not in the queue's time
 			b.WriteString(" in the queue")
 		}
 		b.WriteString(": ")
 	}
-	if f := s.refusal; f != nil {
-		fmt.Fprintf(&b, "no deployment of %s: %s", clean(s.model), refusalText(f.Kind))
-		if s.decision != nil {
-			if why := tally(s.decision); why != "" {
-				b.WriteString(" (" + why + ")")
-			}
-		}
-		if f.RetryInSeconds > 0 {
-			b.WriteString("; the soonest may be tried in " + seconds(f.RetryInSeconds))
-		}
+	if s.refusal != nil {
+		b.WriteString(s.refused(before))
 		return b.String()
+	}
+	model := e.Facts.Model
+	if before != nil {
+		model = before.model
 	}
 	switch {
 	case s.model != model && before == nil:
@@ -153,6 +147,36 @@ func (e *Explanation) heading(s, before *step) string {
 	}
 	return b.String()
 }
+
+// leastIdle is the gap between two steps, in seconds, from which on it is told.
+const leastIdle = 1e-3
+
+// endOf returns when a step ended, in seconds after arrival; nil stands for the arrival.
+func endOf(s *step) float64 {
+	if s == nil {
+		return 0
+	}
+	return s.ended
+}
+
+// refused says why the router gave no deployment.
+func (s *step) refused(before *step) string {
+	other := ""
+	if before != nil && before.attempt != nil && before.model == s.model {
+		other = "other "
+	}
+	text := fmt.Sprintf("no %sdeployment of %s: %s", other, clean(s.model), refusalText(s.refusal.Kind))
+	if d := s.decision; d != nil && len(d.Candidates) > fewCandidates {
+		text += " (" + tally(d) + ")"
+	}
+	if s.refusal.RetryInSeconds > 0 {
+		text += "; the soonest may be tried in " + seconds(s.refusal.RetryInSeconds)
+	}
+	return text
+}
+
+// fewCandidates are taken in at a glance, without a count of reasons.
+const fewCandidates = 5
 
 // why says what the choice rests on.
 func (d *Decision) why() string {
@@ -190,7 +214,7 @@ func (d *Decision) why() string {
 	case !lowest:
 		return fmt.Sprintf("%s out of %d, not by score alone", by, d.Eligible)
 	case equal > 1:
-		return fmt.Sprintf("%s: lowest of %d scores, drawn among %d equal ones%s", by, scored, equal, d.undrawn(scored))
+		return fmt.Sprintf("%s: lowest of %d scores, equal with %s%s", by, scored, count(equal-1, "other"), d.undrawn(scored))
 	}
 	return fmt.Sprintf("%s: lowest of %d scores%s", by, scored, d.undrawn(scored))
 }

@@ -43,11 +43,11 @@ func table(indent string, right map[int]bool, rows [][]string) string {
 // seconds words a duration with three digits.
 func seconds(s float64) string {
 	switch a := math.Abs(s); {
-	case a >= 100:
+	case a >= 99.95:
 		return grouped(math.Round(s)) + " s"
-	case a >= 1 || a == 0:
+	case a >= .9995 || a == 0:
 		return digits(s) + " s"
-	case a >= 1e-3:
+	case a >= .9995e-3:
 		return digits(s*1e3) + " ms"
 	}
 	return digits(s*1e6) + " us"
@@ -57,9 +57,9 @@ func seconds(s float64) string {
 func digits(x float64) string {
 	a := math.Abs(x)
 	switch {
-	case a >= 100 || a == 0:
+	case a >= 99.95 || a == 0:
 		return strconv.FormatFloat(x, 'f', 0, 64)
-	case a >= 10:
+	case a >= 9.995:
 		return strconv.FormatFloat(x, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(x, 'f', 2, 64)
