@@ -48,7 +48,7 @@ type Deployment struct {
 	Endpoint string  // endpoint name, without a slash
 	URL      string  // base URL of the endpoint
 	Model    string  // the name upstream knows the model by
-	Weight   float64 // relative capacity, > 0; 0 = never picked
+	Weight   float64 // relative capacity, from 1e-6 to 1e9; 0 = never picked
 	Limits   Limits  // of this deployment alone
 	Scopes   []Scope // at most MaxScopes; all must be eligible too
 }
@@ -56,6 +56,12 @@ type Deployment struct {
 func (d *Deployment) key() key { return key{'d', d.ID, d.URL} }
 
 func (s *Scope) key() key { return key{'s' + byte(s.Kind), s.Name, s.URL} }
+
+// The range of weights: sums and quotients of them stay exact enough.
+const (
+	minWeight = 1e-6
+	maxWeight = 1e9
+)
 
 // MaxScopes is the most scopes one deployment may have.
 const MaxScopes = 3
@@ -76,6 +82,7 @@ type pool struct {
 	stats    *modelStats
 	fleet    fleetMedian
 	runs     []run // the last one used first
+	picks    uint64
 }
 
 // member is what belongs to a deployment and a pool together. A deployment may serve several models.
@@ -85,8 +92,10 @@ type member struct {
 	lastPick uint64      // Router.picks when this pool last chose it, 0 = never
 }
 
-// maxRuns is how many sets of eligible members a pool remembers.
-const maxRuns = 16
+const (
+	maxRuns = 32   // sets of eligible members that a pool remembers
+	runIdle = 1000 // picks of the pool after which a set that was not eligible meanwhile may be forgotten
+)
 
 // run counts the picks made while one set of members was eligible. Strategies that promise exact shares need
 // it; it is kept here so that strategies stay free of state. When a set is eligible again its run goes on:
@@ -95,6 +104,7 @@ type run struct {
 	set   []share
 	picks []int64
 	total int64
+	used  uint64 // pool.picks when it was last used
 }
 
 type share struct {
@@ -114,21 +124,26 @@ func (r *run) isOf(eligible []*member) bool {
 	return true
 }
 
-// run returns the run of a set of members and makes it the last one used. A new set takes the place of the
-// one not used for longest.
+// run returns the run of a set of members and makes it the last one used, or nil if there are too many to
+// remember this one: runs cut short after a pick or two would favour the heavy.
 func (p *pool) run(eligible []*member) *run {
+	p.picks++
 	at := 0
 	for at < len(p.runs) && !p.runs[at].isOf(eligible) {
 		at++
 	}
 	if at == len(p.runs) {
-		if at < maxRuns {
+		switch {
+		case at < maxRuns:
 			p.runs = append(p.runs, run{})
-		} else {
+		case p.picks-p.runs[at-1].used > runIdle:
 			at--
+		default:
+			return nil
 		}
 		p.runs[at].begin(eligible)
 	}
+	p.runs[at].used = p.picks
 	found := p.runs[at]
 	copy(p.runs[1:at+1], p.runs[:at])
 	p.runs[0] = found

@@ -119,8 +119,8 @@ func validate(specs []PoolSpec) error {
 // validate checks a deployment by itself, and its scopes against those seen before.
 func (d *Deployment) validate(seen map[Scope]Limits) error {
 	switch {
-	case !(d.Weight >= 0) || d.Weight > 1e9: // also refuses NaN
-		return fmt.Errorf("weight %v is not between 0 and 1e9", d.Weight)
+	case d.Weight != 0 && !(d.Weight >= minWeight && d.Weight <= maxWeight): // also refuses NaN
+		return fmt.Errorf("weight %v is neither 0 nor between %v and %v", d.Weight, minWeight, maxWeight)
 	case d.Limits.InFlight < 0 || d.Limits.Tokens < 0:
 		return fmt.Errorf("a limit is negative: %+v", d.Limits)
 	case len(d.Scopes) > MaxScopes:
@@ -158,7 +158,7 @@ func (r *Router) bind(s PoolSpec) *pool {
 			lastPicks[m.node] = m.lastPick
 		}
 		if nameOf(old.strategy) == nameOf(s.Strategy) { // shares are due by one strategy's picks, not by another's
-			p.runs = old.runs
+			p.runs, p.picks = old.runs, old.picks
 		}
 	}
 	for i := range s.Deployments {
@@ -260,18 +260,23 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		r.describe(d, now, p, &q, prompt, output, -1)
 		return nil, r.refuse(d)
 	}
-	run := p.run(r.eligible)
-	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], RunTotal: run.total}
+	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)]}
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
-	for i := range r.eligible {
-		r.candidates[i].RunPicks = run.picks[i]
+	run := p.run(r.eligible)
+	if run != nil {
+		r.round.RunTotal = run.total
+		for i := range r.eligible {
+			r.candidates[i].RunPicks = run.picks[i]
+		}
 	}
 	i := p.strategy.Pick(&r.round)
 	l := r.reserve(now, p, &q, r.eligible[i], prompt, output)
 	r.describe(&l.decision, now, p, &q, prompt, output, i)
-	l.decision.RunTotal = run.total
-	run.picks[i]++
-	run.total++
+	l.decision.RunTotal = r.round.RunTotal
+	if run != nil {
+		run.picks[i]++
+		run.total++
+	}
 	return l, nil
 }
 

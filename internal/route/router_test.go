@@ -28,9 +28,10 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 	f(`model "m" is described twice`, pool1("m"), pool1("m"))
 	f(`model "m" has no strategy`, PoolSpec{Model: "m"})
-	f(`deployment "b/m": weight -1 is not between`, weight(-1))
-	f(`deployment "b/m": weight NaN is not between`, weight(math.NaN()))
-	f(`deployment "b/m": weight +Inf is not between`, weight(math.Inf(1)))
+	f(`deployment "b/m": weight -1 is neither 0 nor between 1e-06 and 1e+09`, weight(-1))
+	f(`deployment "b/m": weight NaN is neither`, weight(math.NaN()))
+	f(`deployment "b/m": weight +Inf is neither`, weight(math.Inf(1)))
+	f(`deployment "b/m": weight 1e-07 is neither`, weight(1e-7))
 	f(`model "m" names deployment "a/m" twice`, pool1("m", dep("a/m", Limits{}), dep("a/m", Limits{})))
 	f(`deployment "a/m": a limit is negative`, pool1("m", dep("a/m", Limits{InFlight: -1})))
 	f(`deployment "a/m": a limit is negative`, pool1("m", dep("a/m", Limits{Tokens: -1})))
@@ -109,15 +110,37 @@ func TestRunsAreKeptPerEligibleSet(t *testing.T) {
 	adopt(t, r, start, spec(seeded{}, 2))
 	f("", 0)
 
-	for i := range 3 * maxRuns { // more sets than are remembered
-		d := []Deployment{dep("a/m", Limits{})}
-		for j := range i {
-			d = append(d, dep(fmt.Sprintf("x%d/m", j), Limits{}))
-		}
-		adopt(t, r, start, PoolSpec{Model: "m", Strategy: seeded{}, Deployments: d})
-		f("", 0)
-		f("", 1)
+}
+
+// TestRunsAreBounded: more sets than are remembered have no run, until one of the others is out of use.
+func TestRunsAreBounded(t *testing.T) {
+	var ds []Deployment
+	for i := range 2 * maxRuns {
+		ds = append(ds, dep(fmt.Sprintf("e%d/m", i), Limits{}))
 	}
+	r := newRouter(t, pool1("m", ds...))
+	f := func(i int, want int64) {
+		t.Helper()
+		l := mustPick(t, r, start, pinned("m", ds[i].ID))
+		if got := l.Decision().RunTotal; got != want {
+			t.Errorf("set %d has a run of %d picks, want %d", i, got, want)
+		}
+		l.Done(start, success())
+	}
+	for round := range 2 {
+		for i := range ds {
+			want := int64(round)
+			if i >= maxRuns {
+				want = 0
+			}
+			f(i, want)
+		}
+	}
+	for i := range runIdle {
+		f(0, int64(2+i))
+	}
+	f(maxRuns, 0)
+	f(maxRuns, 1)
 	if n := len(r.pools["m"].runs); n != maxRuns {
 		t.Errorf("%d runs are remembered, want %d", n, maxRuns)
 	}

@@ -84,7 +84,7 @@ type Round struct {
 	Now        time.Time
 	Facts      *Facts
 	Candidates []Candidate // the eligible ones, in fleet order
-	RunTotal   int64       // sum of their RunPicks; 0 = this set is eligible for the first time
+	RunTotal   int64       // sum of their RunPicks; 0 = no pick of this set is remembered
 	pcg        rand.PCG
 }
 

@@ -12,7 +12,7 @@ import (
 //
 // It is Pfair scheduling of unit jobs (Baruah et al. 1996): the j-th pick of a deployment with share w may
 // not come before floor((j−1)/w) and not after ceil(j/w) picks; among those whose time has come, the one
-// that is due first is taken. Any first pick keeps these bounds feasible, so the first is drawn at random by
+// that is due first is taken, ties at random by weight. Any first pick keeps these bounds feasible, so the first is drawn at random by
 // weight: many short runs come out right together.
 type weighted struct{}
 
@@ -27,7 +27,7 @@ func (weighted) Pick(r *route.Round) int {
 	for i := range r.Candidates {
 		total += units(r.Candidates[i].Weight)
 	}
-	best, bestDue := -1, uint64(math.MaxUint64)
+	best, bestDue, tied := -1, uint64(0), 0.0
 	for i := range r.Candidates {
 		c := &r.Candidates[i]
 		w := units(c.Weight)
@@ -37,8 +37,14 @@ func (weighted) Pick(r *route.Round) int {
 			due++
 		}
 		r.Note(i, "due_at_pick", float64(due))
-		if release <= uint64(r.RunTotal) && (best < 0 || due < bestDue) {
-			best, bestDue = i, due
+		switch {
+		case release > uint64(r.RunTotal):
+		case best < 0 || due < bestDue:
+			best, bestDue, tied = i, due, c.Weight
+		case due == bestDue:
+			if tied += c.Weight; r.Float64()*tied < c.Weight {
+				best = i
+			}
 		}
 	}
 	if r.RunTotal == 0 {
