@@ -74,6 +74,7 @@ func (d *decoder) claim(n *yaml.Node, at *path, isMap bool) bool {
 		return true
 	}
 	if isMap && before.order != here.order {
+		d.places[name] = here // a second time in this file is found too
 		return true
 	}
 	if before.line == 0 {
@@ -233,10 +234,7 @@ type entry struct {
 	key, value *yaml.Node
 }
 
-// mergeKey takes over the keys of another map; the map's own keys win.
-const mergeKey = "<<"
-
-// entries lists the keys of a map in order, those of merged maps last.
+// entries lists the keys of a map in order, then those of the maps that a merge key (<<) names; the map's own keys win.
 func (d *decoder) entries(n *yaml.Node, at *path, depth int) []entry {
 	if n.Kind != yaml.MappingNode {
 		d.fail(n, at, "must be a map (key: value), is %s", describe(n))

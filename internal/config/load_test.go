@@ -262,6 +262,7 @@ func TestFilesMerge(t *testing.T) {
 	f("b.yaml:1:1: forward_headers: is set twice; the first is at a.yaml:1:1", "forward_headers: [a]", "forward_headers: [b]")
 	f("a.yaml:1:1: unknown key \"lisen\"; did you mean \"listen\"?\nb.yaml:1:17: endpoints.x: unknown key \"kid\"; did you mean \"kind\"?\nc.yaml:2:1: not YAML: did not find expected node content (while parsing a flow node from line 2); is a bracket left open?",
 		"lisen: x", "endpoints: {x: {kid: vllm}}", "models: [")
+	f("b.yaml:2:1: endpoints: is set twice; the first is at b.yaml:1:1", "endpoints: {x: {url: http://x}}", "endpoints: {y: {url: http://y}}\nendpoints: {z: {url: http://z}}")
 	// The same file twice sets everything twice.
 	c := "endpoints: {x: {url: http://x}}"
 	f("b.yaml:1:17: endpoints.x.url: is set twice; the first is at a.yaml:1:17", c, c)

@@ -133,3 +133,23 @@ func TestReferencesInFlowStyle(t *testing.T) {
 		t.Errorf("got %q, want %q", got, wanted)
 	}
 }
+
+func TestResolveSecret(t *testing.T) {
+	t.Setenv("EVENKEEL_TEST_KEY", "sk-env")
+	name := filepath.Join(t.TempDir(), "a.key")
+	write(t, name, "sk-file\n")
+	f := func(text, want, wantErr string) {
+		t.Helper()
+		got, err := ResolveSecret(text)
+		if got.Reveal() != want || (err == nil) != (wantErr == "") || err != nil && err.Error() != wantErr {
+			t.Errorf("%q gives %q, %v, want %q, %s", text, got.Reveal(), err, want, wantErr)
+		}
+	}
+	f("", "", "")
+	f("sk-plain", "sk-plain", "")
+	f("${EVENKEEL_TEST_KEY}", "sk-env", "")
+	f("file:"+name, "sk-file", "")
+	f("${EVENKEEL_TEST_ABSENT}", "", "environment variable EVENKEEL_TEST_ABSENT is not set; set it before starting")
+	f("$EVENKEEL_TEST_KEY", "", "a reference to the environment needs braces: ${NAME}")
+	f("sk-CANARY\r\nx-evil: 1", "", "the secret holds a line break or another control character, which no header can carry")
+}
