@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -8,80 +9,75 @@ import (
 // candidates lays out the field of a decision: the chosen one first, then by score, then who was cut and why.
 func candidates(d *Decision) string {
 	field := slices.Clone(d.Candidates)
-	slices.SortStableFunc(field, func(a, b Candidate) int { return d.rank(&a) - d.rank(&b) })
 	slices.SortStableFunc(field, func(a, b Candidate) int {
-		if d.rank(&a) != rankScored || d.rank(&b) != rankScored {
-			return 0
+		if byRank := cmp.Compare(d.rank(&a), d.rank(&b)); byRank != 0 || a.Score == nil || b.Score == nil {
+			return byRank
 		}
-		switch {
-		case *a.Score < *b.Score:
-			return -1
-		case *a.Score > *b.Score:
-			return 1
-		}
-		return 0
+		return cmp.Compare(*a.Score, *b.Score)
 	})
-	var terms []string
-	weighted, known := false, false
-	for i := range field {
-		c := &field[i]
-		for _, t := range c.Terms {
-			if !slices.Contains(terms, t.Name) {
-				terms = append(terms, t.Name)
-			}
-		}
-		weighted = weighted || c.Weight != 1
-		known = known || c.Samples > 0
-	}
-	head := []string{" ", "deployment"}
-	for _, t := range terms {
-		head = append(head, clean(t))
-	}
-	if len(terms) > 1 {
-		head = append(head, "score")
-	}
-	head = append(head, "in flight", "work tokens")
-	if known {
-		head = append(head, "TTFT")
-	}
-	if weighted {
-		head = append(head, "weight")
-	}
-	right := map[int]bool{}
-	for i := 2; i < len(head); i++ {
-		right[i] = true
+	columns := columnsOf(field)
+	head, right := []string{" ", "deployment"}, map[int]bool{}
+	for _, c := range columns {
+		right[len(head)] = true
+		head = append(head, c.head)
 	}
 	rows := [][]string{head}
 	for i := range field {
 		c := &field[i]
 		row := []string{" ", clean(c.Deployment)}
-		if c.Deployment == d.Chosen {
+		if d.rank(c) == rankChosen {
 			row[0] = ">"
 		}
-		for _, t := range terms {
-			row = append(row, c.term(t))
-		}
-		if len(terms) > 1 {
-			row = append(row, c.score())
-		}
-		row = append(row, grouped(float64(c.InFlight)), grouped(float64(c.WorkTokens)))
-		if known {
-			row = append(row, c.ttft())
-		}
-		if weighted {
-			row = append(row, number(c.Weight))
+		for _, column := range columns {
+			row = append(row, column.cell(c))
 		}
 		rows = append(rows, append(row, c.reason()))
 	}
 	text := table("   ", right, rows)
 	for _, o := range d.Omitted {
-		if o.Cut == "" {
-			text += fmt.Sprintf("     and %s more, eligible\n", grouped(float64(o.Count)))
-		} else {
-			text += fmt.Sprintf("     and %s more: %s\n", grouped(float64(o.Count)), cutText(o.Cut))
+		why := ", eligible"
+		if o.Cut != "" {
+			why = ": " + cutText(o.Cut)
 		}
+		text += fmt.Sprintf("      and %s more%s\n", grouped(float64(o.Count)), why)
 	}
 	return text
+}
+
+// column is one number about candidates.
+type column struct {
+	head string
+	cell func(*Candidate) string
+}
+
+// columnsOf returns the columns that say something about these candidates.
+func columnsOf(field []Candidate) []column {
+	var columns []column
+	var terms []string
+	weighted, learned := false, false
+	for i := range field {
+		for _, t := range field[i].Terms {
+			if !slices.Contains(terms, t.Name) {
+				terms = append(terms, t.Name)
+				columns = append(columns, column{clean(t.Name), func(c *Candidate) string { return c.term(t.Name) }})
+			}
+		}
+		weighted = weighted || field[i].Weight != 1
+		learned = learned || field[i].Samples > 0
+	}
+	if len(terms) > 1 {
+		columns = append(columns, column{"score", (*Candidate).score})
+	}
+	columns = append(columns,
+		column{"in flight", func(c *Candidate) string { return grouped(float64(c.InFlight)) }},
+		column{"work tokens", func(c *Candidate) string { return grouped(float64(c.WorkTokens)) }})
+	if learned {
+		columns = append(columns, column{"TTFT", (*Candidate).ttft})
+	}
+	if weighted {
+		columns = append(columns, column{"weight", func(c *Candidate) string { return number(c.Weight) }})
+	}
+	return columns
 }
 
 const (
@@ -93,7 +89,7 @@ const (
 
 func (d *Decision) rank(c *Candidate) int {
 	switch {
-	case c.Deployment == d.Chosen && d.Chosen != "":
+	case c.Deployment == d.Chosen:
 		return rankChosen
 	case c.Cut != "":
 		return rankCut

@@ -170,3 +170,31 @@ func TestNumbers(t *testing.T) {
 	f(clean("plain ü 漢"), "plain ü 漢")
 	f(clean("a\tb\x00\x7f"), `a\tb\x00\x7f`)
 }
+
+func TestScoresOfSeveralTerms(t *testing.T) {
+	sum := func(x float64) *float64 { return &x }
+	d := &Decision{Chosen: "b", Strategy: "costly", Eligible: 3, Candidates: []Candidate{
+		{Deployment: "a", Weight: 1, Terms: []Term{{"prefill_seconds", 1.5}, {"queue_seconds", 2}}, Score: sum(3.5)},
+		{Deployment: "b", Weight: 1, Terms: []Term{{"prefill_seconds", .25}}, Score: sum(.25)},
+		{Deployment: "c", Weight: 1},
+	}}
+	want := "" +
+		"      deployment  prefill_seconds  queue_seconds  score  in flight  work tokens\n" +
+		"   >  b                      0.25              -   0.25          0            0\n" +
+		"      a                       1.5              2    3.5          0            0\n" +
+		"      c                         -              -      -          0            0\n"
+	if got := candidates(d); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got, want := d.why(), "chosen by costly: lowest of 2 scores (2 of 3 eligible were looked at)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	d.Chosen = "a"
+	if got, want := d.why(), "chosen by costly out of 3, not by score alone"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	d.Chosen = "c"
+	if got, want := d.why(), "chosen by costly out of 3"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -129,7 +129,7 @@ func TestMixedSizes(t *testing.T) {
 // The limit is a promise about memory, so the estimate is held against the heap.
 func TestEstimateIsHonest(t *testing.T) {
 	for _, shape := range []struct{ attempts, candidates int }{{1, 1}, {1, 8}, {1, 32}, {3, 8}, {0, 0}} {
-		const limit = 8 << 20
+		const limit = 2 << 20
 		before := heap()
 		r := NewRing(limit)
 		for i := 0; r.Usage().Evicted < 100; i++ {
