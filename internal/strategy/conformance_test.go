@@ -274,7 +274,7 @@ func TestEveryStrategyIsDocumented(t *testing.T) {
 				t.Errorf("the section lacks the alias %s", a)
 			}
 		}
-		if !strings.Contains(string(page), "| [`"+e.name+"`](#"+e.name+") |") {
+		if !strings.Contains(string(page), "| [`"+e.name+"`](#"+e.name+")") {
 			t.Error("the table at the top lacks its line")
 		}
 		randomRounds(func(candidates []route.Candidate, f *route.Facts, draw int, total int64) {
