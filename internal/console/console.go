@@ -108,13 +108,13 @@ func (c *console) kept() string {
 	u := c.Ring.Usage()
 	switch {
 	case u.Limit == 0:
-		return "the record of recent requests is switched off (its size is 0 bytes)"
+		return "the record of recent requests is switched off (explain.ring_mib is 0)"
 	case u.Records == 0:
 		return "none has ended since the start"
 	case u.Evicted == 0:
 		return fmt.Sprintf("%s ended since the start; one that still runs is not among them", count(u.Records, "request"))
 	}
-	return fmt.Sprintf("the last %s are kept, from %s on; older ones are gone, and one that still runs is not among them",
+	return fmt.Sprintf("the last %s are kept, from %s on; older ones are gone (explain.ring_mib bounds their memory), and one that still runs is not among them",
 		count(u.Records, "request"), u.Oldest.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 

@@ -141,7 +141,7 @@ func TestWhatTheRingHolds(t *testing.T) {
 			}
 		}
 	}
-	f(ledger.NewRing(0), "switched off (its size is 0 bytes)")
+	f(ledger.NewRing(0), "switched off (explain.ring_mib is 0)")
 	f(ledger.NewRing(1000), "none has ended since the start")
 	full := ledger.NewRing(5000)
 	for range 20 {

@@ -8,10 +8,6 @@ import (
 	"evenkeel/internal/exchange"
 )
 
-// DefaultBytes is the size of a Ring where the configuration names none: some thousand requests over a
-// handful of deployments, and small beside what the streams of a busy balancer hold.
-const DefaultBytes = 16 << 20
-
 // Ring holds the newest finished exchanges, as many as fit in a number of bytes. All methods may be called
 // concurrently, and what they return is never changed afterwards.
 type Ring struct {

@@ -162,7 +162,7 @@ func (first) Pick(*route.Round) int { return 0 }
 // the shell's buffers, too.
 func TestDoesNotKeepTheExchange(t *testing.T) {
 	collected := make(chan struct{})
-	ring := NewRing(DefaultBytes)
+	ring := NewRing(16 << 20)
 	func() {
 		router := route.New(route.Options{})
 		dep := route.Deployment{ID: "gpu-1/m", Endpoint: "gpu-1", URL: "http://127.0.0.1:1", Model: "m", Weight: 1}
@@ -250,7 +250,7 @@ func TestAddAllocatesOnce(t *testing.T) {
 func BenchmarkAdd(b *testing.B) {
 	for _, candidates := range []int{3, 32} {
 		b.Run(fmt.Sprintf("candidates=%d", candidates), func(b *testing.B) {
-			r := NewRing(DefaultBytes)
+			r := NewRing(16 << 20)
 			var records []*exchange.Record
 			for i := range 20_000 {
 				records = append(records, record(fmt.Sprint(i), 1, 0))
