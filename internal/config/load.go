@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of one config file, so that whatever it holds, reading or refusing it takes about a second at most.
+// Bounds of one config file. Within them the work is in proportion to the size of the file, whatever it holds.
 const (
 	maxFile    = 4 << 20 // bytes
 	maxAliases = 10_000
