@@ -71,7 +71,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	data := a.server(a.proxy)
 	admin := a.server(console.Handler(console.Options{
 		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
-		Version: a.version, Ready: a.Ready,
+		Version: a.version, Ready: a.Ready, Hosts: adminHosts(a.current.Load().Config.Admin),
 	}))
 	metrics := a.server(a.metrics.Handler())
 	failed := make(chan error, 3)
@@ -106,6 +106,15 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	}
 	a.closeEndpoints()
 	return err
+}
+
+// adminHosts is the name that the admin listener was configured by, beside which only addresses are answered.
+func adminHosts(address string) []string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return nil
+	}
+	return []string{host}
 }
 
 func (a *App) server(h http.Handler) *http.Server {

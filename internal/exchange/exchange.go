@@ -226,6 +226,7 @@ func (x *Exchange) try(now time.Time) {
 		x.draw++
 		lease, refusal := x.router.Pick(now, q)
 		if refusal != nil && refusal.Kind == route.Saturated {
+			x.rec.Refusals = append(x.rec.Refusals, refusal) // says who was full
 			x.ticket, refusal = x.router.Wait(now, q, x.plan.Notify)
 			if refusal == nil {
 				x.state, x.waitSince = waiting, now

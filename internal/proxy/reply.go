@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"evenkeel/internal/exchange"
@@ -22,6 +23,9 @@ const (
 	// grace is how long upstream may keep a stream open after its last event.
 	grace = time.Second
 )
+
+// buffers are what answers are read into first.
+var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
 // reply is what upstream answers and how far it has been passed on. The handler's goroutine reads from
 // upstream without call.mu; everything else happens under it, since the timer may pass on what is held.
@@ -43,6 +47,7 @@ type reply struct {
 	shape     shape
 	src       source
 	buf       []byte // what was received; buf[start:] has not been sent
+	pooled    *[readSize]byte
 	start     int
 	total     int // bytes received
 	passed    int // bytes sent before commit: comments
@@ -89,6 +94,10 @@ func (r *reply) discard() {
 func (r *reply) close() {
 	r.c.mu.Lock()
 	r.discard()
+	if r.pooled != nil {
+		buffers.Put(r.pooled)
+		r.pooled, r.buf = nil, nil
+	}
 	r.c.mu.Unlock()
 	if r.abort {
 		panic(http.ErrAbortHandler)
@@ -145,8 +154,12 @@ func (r *reply) room() []byte {
 		r.buf = r.buf[:copy(r.buf, r.buf[r.start:])]
 		r.start = 0
 	}
+	if r.buf == nil {
+		r.pooled = buffers.Get().(*[readSize]byte)
+		r.buf = r.pooled[:0]
+	}
 	if cap(r.buf)-len(r.buf) < readSize/4 {
-		grown := make([]byte, len(r.buf), max(2*cap(r.buf), readSize))
+		grown := make([]byte, len(r.buf), 2*cap(r.buf))
 		copy(grown, r.buf)
 		r.buf = grown
 	}

@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -166,6 +168,10 @@ func (e *Endpoint) target(r *Request) *url.URL {
 	return &u
 }
 
+// joinBelow is the size up to which a body in pieces is joined: net/http sends the head and a body that it
+// knows to be in memory in one write, which saves more than the copy costs.
+const joinBelow = 64 << 10
+
 func setBody(req *http.Request, parts [3][]byte) {
 	total := 0
 	for _, p := range parts {
@@ -175,8 +181,17 @@ func setBody(req *http.Request, parts [3][]byte) {
 		return
 	}
 	req.ContentLength = int64(total)
-	req.Body = &pieces{parts: parts}
-	req.GetBody = func() (io.ReadCloser, error) { return &pieces{parts: parts}, nil }
+	if len(parts[0]) < total && total > joinBelow {
+		req.Body = &pieces{parts: parts}
+		req.GetBody = func() (io.ReadCloser, error) { return &pieces{parts: parts}, nil }
+		return
+	}
+	whole := parts[0]
+	if len(whole) < total {
+		whole = slices.Concat(parts[0], parts[1], parts[2])
+	}
+	req.Body = io.NopCloser(bytes.NewReader(whole))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
 }
 
 // pieces reads byte slices one after another without joining them.
