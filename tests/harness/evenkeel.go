@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,20 +19,35 @@ type Balancer struct {
 	process  *Process
 }
 
-// Evenkeel builds the program, runs `evenkeel serve` with the arguments on free
-// loopback ports until the test ends, and returns when it is ready.
+// Evenkeel builds the program (with the race detector if the tests have it),
+// runs `evenkeel serve` with the arguments on free loopback ports until the
+// test ends, and returns when it is ready. A data race or a panic in it fails
+// the test.
 func Evenkeel(t testing.TB, args ...string) *Balancer {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "evenkeel")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/evenkeel")
+	build := exec.Command("go", "build", "-race="+strconv.FormatBool(raceDetector), "-o", binary, "./cmd/evenkeel")
 	build.Dir = Root(t)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build ./cmd/evenkeel: %v\n%s", err, out)
 	}
 	serve := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
 	b := &Balancer{process: Start(t, exec.Command(binary, serve...))}
-	b.URL = "http://" + b.process.Await(t, listening, 10*time.Second)[1]
-	b.AdminURL = "http://" + b.process.Await(t, listening, 10*time.Second)[1]
+	t.Cleanup(func() { // before the one of Start, so the program still runs
+		for _, alarm := range []string{"WARNING: DATA RACE", "panic: ", "panic serving"} {
+			if strings.Contains(b.Log(), alarm) {
+				t.Errorf("evenkeel wrote %q:\n%s", alarm, b.Log())
+			}
+		}
+	})
+	for range 2 {
+		switch m := b.process.Await(t, listening, 20*time.Second); m[1] {
+		case "data":
+			b.URL = "http://" + m[2]
+		case "admin":
+			b.AdminURL = "http://" + m[2]
+		}
+	}
 	Eventually(t, 10*time.Second, "evenkeel is ready", func() bool {
 		status, _, err := Get(b.URL + "/readyz")
 		return err == nil && status == http.StatusOK
@@ -39,8 +55,8 @@ func Evenkeel(t testing.TB, args ...string) *Balancer {
 	return b
 }
 
-// listening matches the log line that names a bound address.
-var listening = regexp.MustCompile(`\bmsg="?listening"?.*\baddr="?(127\.0\.0\.1:\d+)`)
+// listening matches the log line that names a listener and its address.
+var listening = regexp.MustCompile(`\bmsg=listening for=(\w+) addr=(127\.0\.0\.1:\d+)`)
 
 // InFlight returns the sum of the gauge evenkeel_in_flight.
 func (b *Balancer) InFlight(t testing.TB) float64 {

@@ -17,7 +17,8 @@ ENDS = ("end_turn", "max_tokens", "stop_sequence")
 
 
 def client(s: Settings, **options) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=s.base_url, api_key=s.api_key, **{"max_retries": 0, "timeout": 60, **options})
+    defaults = {"base_url": s.base_url, "api_key": s.api_key, "max_retries": 0, "timeout": 60}
+    return anthropic.Anthropic(**(defaults | options))
 
 
 def ask(s: Settings, text: str = "Tell me about the sea.", **more) -> dict:

@@ -1,0 +1,226 @@
+package sdk
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"evenkeel/internal/mock"
+	"evenkeel/tests/harness"
+)
+
+func TestEvenkeel(t *testing.T) {
+	engines := startMocks(t, 2, "")
+	lb := harness.Evenkeel(t, engines[0].URL(), engines[1].URL())
+	b := &bench{engines, lb, startAll(t, lb.URL, "")}
+	t.Run("answers", b.answers)
+	t.Run("statuses", b.statuses)
+	t.Run("unseen failures", b.unseenFailures)
+	t.Run("broken streams", b.brokenStreams)
+	t.Run("timeouts", b.timeouts)
+	t.Run("leaving", b.leaving)
+}
+
+// bench is two mock engines behind the balancer, and all clients.
+type bench struct {
+	engines []*mock.Engine
+	lb      *harness.Balancer
+	runners runners
+}
+
+func (b *bench) answers(t *testing.T) {
+	b.runners.each(t, OpenAI, openAIAnswers...)
+	b.runners.each(t, Anthropic, anthropicAnswers...)
+	b.runners.each(t, Clients(), "error_unknown_model", "error_missing_model")
+	for _, e := range b.engines {
+		if stats := e.Stats(); stats.Completed == 0 || stats.Aborted+stats.Cut > 0 {
+			t.Errorf("engine %s: %+v, want complete answers only", e.Name(), stats)
+		}
+	}
+	b.nothingInFlight(t)
+}
+
+// statuses that the clients must be told about.
+func (b *bench) statuses(t *testing.T) {
+	b.each(t, Clients(), "retry_after", "429", func(t *testing.T, run func()) {
+		setFault(t, mock.Fault{Kind: "status", Status: 429, RetryAfter: "1", Count: 1}, b.engines...)
+		run()
+	})
+	b.each(t, Clients(), "error_bad_request", "400", func(t *testing.T, run func()) {
+		setFault(t, mock.Fault{Kind: "status", Status: 400}, b.engines...)
+		run()
+	})
+	b.each(t, Clients(), "error_unavailable", "down", func(t *testing.T, run func()) {
+		for _, e := range b.engines {
+			e.Kill()
+		}
+		run()
+		for _, e := range b.engines {
+			if err := e.Restart(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// While one engine breaks before it has said anything, no client notices.
+func (b *bench) unseenFailures(t *testing.T) {
+	for _, fault := range []mock.Fault{
+		{Kind: "status", Status: 500},
+		{Kind: "status", Status: 503, Body: "no healthy upstream"},
+		{Kind: "close"},
+		{Kind: "reset"},
+		{Kind: "die", After: 1}, // after the start event
+		{Kind: "stream_error", Status: 503},
+	} {
+		first := b.engines[0]
+		untilHit := func(t *testing.T, run func()) {
+			setFault(t, fault, first)
+			hits := first.Stats().Faults
+			for range 50 { // which engine gets a request is drawn by lot
+				if run(); t.Failed() || first.Stats().Faults > hits {
+					return
+				}
+			}
+			t.Error("50 requests, and none met the engine that fails")
+		}
+		name := strings.TrimSpace(fmt.Sprint(fault.Kind, " ", http.StatusText(fault.Status)))
+		b.each(t, OpenAI, "chat_stream", name, untilHit)
+		b.each(t, Anthropic, "messages_stream", name, untilHit)
+		if fault.Kind != "stream_error" { // answers that are not streamed have no such thing
+			b.each(t, OpenAI, "chat", name, untilHit)
+			b.each(t, Anthropic, "messages", name, untilHit)
+		}
+	}
+}
+
+// An answer that breaks after its first words cannot move any more. Whatever
+// breaks it, each client must raise an error.
+func (b *bench) brokenStreams(t *testing.T) {
+	for _, fault := range []mock.Fault{
+		{Kind: "die", After: 5},
+		{Kind: "reset", After: 5},
+		{Kind: "truncate", After: 5},
+		{Kind: "stream_error", After: 5, Status: 503},
+	} {
+		broken := func(t *testing.T, run func()) {
+			setFault(t, fault, b.engines...)
+			run()
+		}
+		b.each(t, Clients(), "stream_broken", fault.Kind, broken)
+		b.each(t, OpenAI, "responses_stream_broken", fault.Kind, broken)
+	}
+}
+
+// A limit of the client's own ends the call in time and the engine's work.
+func (b *bench) timeouts(t *testing.T) {
+	b.each(t, Clients(), "timeout", "hang", func(t *testing.T, run func()) {
+		setFault(t, mock.Fault{Kind: "hang"}, b.engines...)
+		run()
+		b.enginesIdle(t)
+	})
+	// The JavaScript clients have no limit between chunks.
+	b.each(t, OpenAI[:1], "timeout_stream", "stall", func(t *testing.T, run func()) {
+		setFault(t, mock.Fault{Kind: "stall", After: 5}, b.engines...)
+		run()
+		b.enginesIdle(t)
+	})
+}
+
+// A client that leaves ends the engine's work.
+func (b *bench) leaving(t *testing.T) {
+	leave := func(t *testing.T, run func()) {
+		aborted := func() int64 { return b.engines[0].Stats().Aborted + b.engines[1].Stats().Aborted }
+		before := aborted()
+		run()
+		b.enginesIdle(t)
+		if n := aborted() - before; n != 1 {
+			t.Errorf("%d requests were broken off at the engines, want 1", n)
+		}
+	}
+	b.each(t, Clients(), "cancel", "stream", leave)
+	b.each(t, OpenAI[1:], "cancel_whole", "whole answer", leave)
+}
+
+// each calls body in a subtest for each client; run runs the scenario. Then
+// the engines are mended, and nothing may be left in flight.
+func (b *bench) each(t *testing.T, clients []Client, scenario, name string, body func(t *testing.T, run func())) {
+	t.Helper()
+	for _, client := range clients {
+		t.Run(scenario+"/"+name+"/"+client.Name, func(t *testing.T) {
+			defer b.nothingInFlight(t)
+			defer b.mend(t)
+			body(t, func() { b.runners[client].Run(t, scenario) })
+		})
+	}
+}
+
+// mend takes the faults away and sends requests until both engines answer
+// again and the retry budget has grown by more than one test takes from it (a
+// tenth for each request), so that the failures of one test do not count in
+// the next.
+func (b *bench) mend(t *testing.T) {
+	t.Helper()
+	before := make([]int64, len(b.engines))
+	for i, e := range b.engines {
+		e.ClearFault()
+		before[i] = e.Stats().Completed
+	}
+	const body = `{"model":"` + modelName + `","max_tokens":1,"messages":[{"role":"user","content":"hello"}]}`
+	defer http.DefaultClient.CloseIdleConnections()
+	sent := 0
+	harness.Eventually(t, 15*time.Second, "both engines answer again", func() bool {
+		sent++
+		resp, err := http.Post(b.lb.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return sent >= 25 && b.engines[0].Stats().Completed > before[0] && b.engines[1].Stats().Completed > before[1]
+	})
+}
+
+// enginesIdle waits until the engines have noticed that nobody waits any more.
+func (b *bench) enginesIdle(t *testing.T) {
+	t.Helper()
+	harness.Eventually(t, 2*time.Second, "the engines are idle", func() bool {
+		return b.engines[0].Stats().Running+b.engines[1].Stats().Running == 0
+	})
+}
+
+func (b *bench) nothingInFlight(t *testing.T) {
+	t.Helper()
+	harness.Eventually(t, 2*time.Second, "nothing in flight", func() bool { return b.lb.InFlight(t) == 0 })
+}
+
+// Clients have their keys, engines another one, and neither leaks.
+func TestKeys(t *testing.T) {
+	const clientKey, engineKey = "sk-client", "sk-engine"
+	engine := startMocks(t, 1, engineKey)[0]
+	hash := sha256.Sum256([]byte(clientKey))
+	config := filepath.Join(t.TempDir(), "evenkeel.yaml")
+	text := fmt.Sprintf("endpoints:\n  a: {url: %q, api_key: \"${ENGINE_KEY}\"}\nvirtual_keys:\n  - {name: tests, sha256: %s}\n",
+		engine.URL(), hex.EncodeToString(hash[:]))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ENGINE_KEY", engineKey)
+	lb := harness.Evenkeel(t, "--config", config)
+	clients := startAll(t, lb.URL, clientKey)
+	clients.each(t, OpenAI, "chat", "error_wrong_key")
+	clients.each(t, Anthropic, "messages", "error_wrong_key")
+	if log := lb.Log(); strings.Contains(log, clientKey) || strings.Contains(log, engineKey) {
+		t.Error("a key is in the log")
+	}
+	for _, r := range engine.Requests() {
+		if seen := fmt.Sprint(r.Header); strings.Contains(seen, clientKey) || strings.Contains(seen, "wrong") {
+			t.Errorf("the engine got a key of a client: %s", seen)
+		}
+	}
+}
