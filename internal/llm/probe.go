@@ -163,10 +163,7 @@ func (p *probe) feed(b []byte) {
 			watched = p.watched()
 			p.wantKey = watched
 		case classClose:
-			if p.scalar && p.depth == p.takingDepth {
-				p.keep(b[from:i])
-				p.take()
-			}
+			p.endScalar(b[from:i])
 			p.depth = max(p.depth-1, 0)
 			if p.taking != memberOther && p.depth == p.takingDepth {
 				p.keep(b[from : i+1])
@@ -176,10 +173,7 @@ func (p *probe) feed(b []byte) {
 			p.wantKey = false
 		case classSeparator:
 			if watched && c == ',' {
-				if p.scalar && p.depth == p.takingDepth {
-					p.keep(b[from:i])
-					p.take()
-				}
+				p.endScalar(b[from:i])
 				p.wantKey = true
 				p.members[p.depth] = memberOther
 			}
@@ -207,6 +201,14 @@ func skipPlain(b []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// endScalar ends a number, true, false or null, whose last bytes are b, if that is what is being kept.
+func (p *probe) endScalar(b []byte) {
+	if p.scalar && p.depth == p.takingDepth {
+		p.keep(b)
+		p.take()
+	}
 }
 
 // level notes the kind of the container just entered.
