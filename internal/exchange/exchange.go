@@ -74,7 +74,7 @@ type Exchange struct {
 	last    *End // of the last attempt that ended without commit
 	charged bool // the present try took a retry from the budget
 	stale   int  // attempts that met a stale connection
-	failed *route.Refusal
+	failed  *route.Refusal
 }
 
 // New prepares an exchange. Nothing happens until Started; Close must be deferred.
