@@ -1,15 +1,20 @@
 package harness
 
 import (
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // Balancer is a running evenkeel.
@@ -19,17 +24,15 @@ type Balancer struct {
 	process  *Process
 }
 
-// Evenkeel builds the program (with the race detector if the tests have it),
-// runs `evenkeel serve` with the arguments on free loopback ports until the
-// test ends, and returns when it is ready. A data race or a panic in it fails
-// the test.
+// Evenkeel runs `evenkeel serve` with the arguments on free loopback ports
+// until the test ends, and returns when it is ready. The program is built once,
+// with the race detector if the tests have it; a data race or a panic in it
+// fails the test. The package's TestMain must be Main.
 func Evenkeel(t testing.TB, args ...string) *Balancer {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "evenkeel")
-	build := exec.Command("go", "build", "-race="+strconv.FormatBool(raceDetector), "-o", binary, "./cmd/evenkeel")
-	build.Dir = Root(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build ./cmd/evenkeel: %v\n%s", err, out)
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
 	}
 	serve := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
 	b := &Balancer{process: Start(t, exec.Command(binary, serve...))}
@@ -54,6 +57,35 @@ func Evenkeel(t testing.TB, args ...string) *Balancer {
 	})
 	return b
 }
+
+// Main is the TestMain of packages that use Evenkeel: it also fails the run if
+// goroutines are left.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(buildDir)
+		os.Exit(code)
+	}))
+}
+
+// buildDir holds the program once it is built; Main removes it.
+var buildDir string
+
+var build = sync.OnceValues(func() (string, error) {
+	root, err := root()
+	if err != nil {
+		return "", err
+	}
+	if buildDir, err = os.MkdirTemp("", "evenkeel-test-"); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(buildDir, "evenkeel")
+	cmd := exec.Command("go", "build", "-race="+strconv.FormatBool(raceDetector), "-o", binary, "./cmd/evenkeel")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./cmd/evenkeel: %w\n%s", err, out)
+	}
+	return binary, nil
+})
 
 // listening matches the log line that names a listener and its address.
 var listening = regexp.MustCompile(`\bmsg=listening for=(\w+) addr=(127\.0\.0\.1:\d+)`)

@@ -4,6 +4,7 @@
 package harness
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,12 +15,20 @@ import (
 // Root returns the folder that holds go.mod.
 func Root(t testing.TB) string {
 	t.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	dir := filepath.Dir(filepath.Dir(filepath.Dir(file)))
-	if _, err := os.Stat(filepath.Join(dir, "go.mod")); !ok || err != nil {
-		t.Fatalf("no go.mod in %s: tests need the source tree and a build without -trimpath", dir)
+	dir, err := root()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir
+}
+
+func root() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	dir := filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		return "", fmt.Errorf("these tests need the source tree, and a test binary built without -trimpath: %w", err)
+	}
+	return dir, nil
 }
 
 // Python returns the interpreter that has the packages of

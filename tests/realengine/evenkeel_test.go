@@ -113,7 +113,8 @@ func TestLeavingFreesTheSlot(t *testing.T) {
 }
 
 // One of two engines dies in mid-answer: its streams end with an error event,
-// the others are whole, and from then on everything goes to the other one.
+// the others are whole, everything goes to the other one, and when it is back
+// it gets its share again.
 func TestOneEngineDies(t *testing.T) {
 	servers := Start(t, 2, Options{Model: gguf.Small(1), Slots: 4})
 	lb := harness.Evenkeel(t, servers[0].URL, servers[1].URL)
@@ -153,5 +154,17 @@ func TestOneEngineDies(t *testing.T) {
 			t.Errorf("request %d after the crash: %+v", i, r)
 		}
 	}
+
+	servers[0].Restart(t)
+	harness.Eventually(t, 40*time.Second, "the engine that is back gets requests", func() bool { // at most 30 s of back-off
+		if r := readStream(t, lb.URL, chatRequest("back", 5, true), func() {}); !r.done || r.failed || r.err != nil {
+			t.Fatalf("a request while the engine comes back: %+v", r)
+		}
+		tokens, err := servers[0].GeneratedTokens()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens > 0
+	})
 	harness.Eventually(t, 2*time.Second, "nothing in flight", func() bool { return lb.InFlight(t) == 0 })
 }

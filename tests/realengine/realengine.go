@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -38,6 +39,8 @@ type Options struct {
 type Server struct {
 	URL     string // http://127.0.0.1:PORT
 	apiKey  string
+	command []string // without the port
+	port    string
 	process *harness.Process
 }
 
@@ -54,24 +57,46 @@ func Start(t testing.TB, n int, opts Options) []*Server {
 	if opts.Context == 0 {
 		opts.Context = 4096
 	}
-	python := harness.Python(t)
-	model := writeModel(t, opts.Model)
+	command := []string{
+		harness.Python(t), filepath.Join(harness.Root(t), "tests", "realengine", "server.py"),
+		"--model", writeModel(t, opts.Model), "--alias", ModelName, "--api-key", opts.APIKey,
+		"--slots", strconv.Itoa(opts.Slots), "--ctx", strconv.Itoa(opts.Context), "--port",
+	}
 	servers := make([]*Server, n)
 	for i := range servers {
-		cmd := exec.Command(python, filepath.Join(harness.Root(t), "tests", "realengine", "server.py"),
-			"--model", model, "--alias", ModelName, "--api-key", opts.APIKey,
-			"--slots", strconv.Itoa(opts.Slots), "--ctx", strconv.Itoa(opts.Context))
-		servers[i] = &Server{apiKey: opts.APIKey, process: harness.Start(t, cmd)}
+		servers[i] = &Server{apiKey: opts.APIKey, command: command, port: "0"}
+		servers[i].start(t)
 	}
-	ready := regexp.MustCompile(`^ready (\d+)$`)
 	for _, s := range servers {
-		s.URL = "http://127.0.0.1:" + s.process.Await(t, ready, startLimit)[1]
+		s.awaitReady(t)
 	}
 	return servers
 }
 
 // Kill ends the server at once, as a crash would.
 func (s *Server) Kill() { s.process.Kill() }
+
+// Restart starts a killed server again, on the same port and with an empty
+// cache.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.start(t)
+	s.awaitReady(t)
+}
+
+func (s *Server) start(t testing.TB) {
+	t.Helper()
+	args := append(slices.Clone(s.command), s.port)
+	s.process = harness.Start(t, exec.Command(args[0], args[1:]...))
+}
+
+var ready = regexp.MustCompile(`^ready (\d+)$`)
+
+func (s *Server) awaitReady(t testing.TB) {
+	t.Helper()
+	s.port = s.process.Await(t, ready, startLimit)[1]
+	s.URL = "http://127.0.0.1:" + s.port
+}
 
 // BusySlots returns how many requests the server is working on.
 func (s *Server) BusySlots() (int, error) {

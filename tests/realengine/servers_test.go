@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"evenkeel/tests/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 func TestServersAreIndependent(t *testing.T) {
 	servers := Start(t, 2, Options{Slots: 1, Context: 256, APIKey: "sk-engine"})
@@ -31,5 +31,10 @@ func TestServersAreIndependent(t *testing.T) {
 	}
 	if _, err := servers[1].BusySlots(); err != nil {
 		t.Errorf("the other server: %v", err)
+	}
+	url := servers[0].URL
+	servers[0].Restart(t)
+	if _, err := servers[0].BusySlots(); err != nil || servers[0].URL != url {
+		t.Errorf("restarted at %s, was at %s: %v", servers[0].URL, url, err)
 	}
 }

@@ -4,12 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"evenkeel/internal/mock"
+	"evenkeel/tests/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // Scenarios that every complete engine must pass.
 var (
