@@ -192,7 +192,9 @@ func (c *call) run() {
 			case exchange.Wait:
 				follow = c.wait()
 			case exchange.Commit:
+				c.mu.Lock()
 				c.reply.commit()
+				c.mu.Unlock()
 			case exchange.Fail:
 				c.reply.fail(a.Failure)
 				return
