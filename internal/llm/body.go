@@ -5,6 +5,8 @@ package llm
 // 16 KiB. Its findings are whole once the body is; of a body cut off they may lack the last member. Use by one goroutine
 // at a time.
 type Body struct {
+	api   API
+	bytes int
 	probe probe
 }
 
@@ -16,10 +18,16 @@ func NewBody(api API) *Body {
 }
 
 // Reset makes the meter new, keeping its buffer.
-func (b *Body) Reset(API) { b.probe.reset(false) }
+func (b *Body) Reset(api API) {
+	b.api, b.bytes = api, 0
+	b.probe.reset(false)
+}
 
 // Feed takes the next bytes exactly as they were read.
-func (b *Body) Feed(p []byte) { b.probe.feed(p) }
+func (b *Body) Feed(p []byte) {
+	b.bytes += len(p)
+	b.probe.feed(p)
+}
 
 // Usage returns the usage reported.
 func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }
@@ -32,3 +40,15 @@ func (b *Body) Model() string { return plain(b.probe.found.model, maxModelLen) }
 
 // Fingerprint returns the system_fingerprint.
 func (b *Body) Fingerprint() string { return plain(b.probe.found.fingerprint, maxModelLen) }
+
+// envelope is about what surrounds the text in an answer: ids, role, finish reason. In bytes.
+const envelope = 250
+
+// OutputEstimate returns the output in tokens of an answer that reports no usage, by the body's size. 0 for APIs that
+// generate no text.
+func (b *Body) OutputEstimate() int {
+	if !b.api.Streams {
+		return 0
+	}
+	return estimateTokens(max(b.bytes-envelope, 0))
+}

@@ -117,8 +117,17 @@ func (s *Stream) Done() bool { return s.done }
 func (s *Stream) Usage() Usage { return s.usage.usage() }
 
 // OutputEstimate returns the output so far in tokens, for a stream that reports no usage: one for each event with output,
-// or by the text's bytes if that is more (engines may put several tokens into an event).
-func (s *Stream) OutputEstimate() int { return max(s.contentEvents, estimateTokens(s.textBytes)) }
+// or by the text's bytes where events hold more text than one token has (speculative decoding, providers that batch).
+func (s *Stream) OutputEstimate() int {
+	if s.textBytes > longestToken*s.contentEvents {
+		return estimateTokens(s.textBytes)
+	}
+	return s.contentEvents
+}
+
+// longestToken is the mean of bytes per event above which events hold several tokens each. Means over whole answers of
+// one token per event lie between 3 and 7 bytes, whatever the script.
+const longestToken = 10
 
 // ContentEvents returns the number of events that carried output.
 func (s *Stream) ContentEvents() int { return s.contentEvents }

@@ -467,7 +467,23 @@ func TestOutputEstimate(t *testing.T) {
 	f(0, role)
 	f(3, delta("a"), delta("b"), delta("c"))
 	f(20, delta(strings.Repeat("abcdefghi", 10)))
-	f(2, `{"choices":[{"delta":{"tool_calls":[{"function":{"name":"fu","arguments":"{\"a\":1}"}}]}}]}`) // 9 bytes of text
+	f(1, `{"choices":[{"delta":{"tool_calls":[{"function":{"name":"fu","arguments":"{\"a\":1}"}}]}}]}`) // 9 bytes of text
+	f(5, delta(" señal"), delta(" beacon"), delta(" 東京"), delta(" ⚓"), delta("[mock-1]"))               // one token each, whatever the script
+}
+
+func TestBodyOutputEstimate(t *testing.T) {
+	answer := `{"id":"chatcmpl-0123456789abcdef","object":"chat.completion","created":1767225600,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"` +
+		strings.Repeat("some words of prose ", 45) + `"},"logprobs":null,"finish_reason":"stop"}]}`
+	b := NewBody(chatAPI)
+	b.Feed([]byte(answer))
+	if got := b.OutputEstimate(); got < 180 || got > 220 { // 900 bytes
+		t.Errorf("%d tokens for 900 bytes of text, want about 200", got)
+	}
+	b.Reset(APIOf("POST", "/v1/embeddings"))
+	b.Feed([]byte(answer))
+	if got := b.OutputEstimate(); got != 0 {
+		t.Errorf("an embedding has no output tokens, got %d", got)
+	}
 }
 
 func TestStreamAllocs(t *testing.T) {

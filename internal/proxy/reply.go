@@ -257,7 +257,7 @@ func (r *reply) end(held, broken bool) *exchange.End {
 		o.ServedModel, o.Fingerprint = r.body.Model(), r.body.Fingerprint()
 	}
 	if !o.Reported && o.Verdict == route.Success {
-		o.InputTokens = r.lease.Prompt()
+		o.InputTokens, o.OutputTokens = r.lease.Prompt(), r.body.OutputEstimate()
 		if streamed {
 			o.OutputTokens = r.events.OutputEstimate()
 		}
