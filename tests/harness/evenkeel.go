@@ -110,6 +110,13 @@ func (b *Balancer) InFlight(t testing.TB) float64 {
 
 var inFlight = regexp.MustCompile(`(?m)^evenkeel_in_flight(?:\{[^}]*\})? (\S+)$`)
 
+// Stop sends SIGTERM, waits up to the limit for the balancer to drain, and
+// returns its exit code.
+func (b *Balancer) Stop(t testing.TB, limit time.Duration) int {
+	t.Helper()
+	return b.process.Terminate(t, limit)
+}
+
 // Log returns what the balancer has logged so far.
 func (b *Balancer) Log() string { return b.process.Output() }
 

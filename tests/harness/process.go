@@ -7,12 +7,13 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // Process is a running program. Its methods are for one goroutine, but Output
-// and Done are safe for any.
+// is safe for any.
 type Process struct {
 	name  string
 	cmd   *exec.Cmd
@@ -61,14 +62,25 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Done is closed when the program has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
+// Terminate asks the program to end and returns its exit code. It fails the
+// test if the program has not ended within the limit.
+func (p *Process) Terminate(t testing.TB, limit time.Duration) int {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("terminate %s: %v", p.name, err)
+	}
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	select {
+	case <-p.done:
+	case <-deadline.C:
+		t.Fatalf("%s still runs %v after SIGTERM; its output:\n%s", p.name, limit, p.tail())
+	}
+	return p.ExitCode()
+}
 
 // ExitCode returns the code of a program that has ended.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
-
-// PID returns the process id.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Output returns the lines written so far.
 func (p *Process) Output() string {

@@ -20,6 +20,7 @@ func TestEvenkeel(t *testing.T) {
 	lb := harness.Evenkeel(t, engines[0].URL(), engines[1].URL())
 	b := &bench{engines, lb, startAll(t, lb.URL, "")}
 	t.Run("answers", b.answers)
+	t.Run("unusual answers", b.unusualAnswers)
 	t.Run("statuses", b.statuses)
 	t.Run("unseen failures", b.unseenFailures)
 	t.Run("broken streams", b.brokenStreams)
@@ -44,6 +45,28 @@ func (b *bench) answers(t *testing.T) {
 		}
 	}
 	b.nothingInFlight(t)
+}
+
+// unusualAnswers are right, only written as few engines write them.
+func (b *bench) unusualAnswers(t *testing.T) {
+	for _, fault := range []mock.Fault{
+		{Kind: "crlf", Variant: "crlf"},
+		{Kind: "crlf", Variant: "mixed"},
+		{Kind: "split", Variant: "lf"},
+		{Kind: "split", Variant: "crlf"},
+		{Kind: "comments", Delay: mock.Duration(20 * time.Millisecond)},
+		{Kind: "big_event"},
+		{Kind: "gzip"},
+	} {
+		unusual := func(t *testing.T, run func()) {
+			setFault(t, fault, b.engines...)
+			run()
+		}
+		name := strings.TrimSpace(fault.Kind + " " + fault.Variant)
+		b.each(t, OpenAI, "chat_stream", name, unusual)
+		b.each(t, OpenAI, "responses_stream", name, unusual)
+		b.each(t, Anthropic, "messages_stream_helper", name, unusual)
+	}
 }
 
 // statuses that the clients must be told about.
@@ -204,12 +227,8 @@ func TestKeys(t *testing.T) {
 	const clientKey, engineKey = "sk-client", "sk-engine"
 	engine := startMocks(t, 1, engineKey)[0]
 	hash := sha256.Sum256([]byte(clientKey))
-	config := filepath.Join(t.TempDir(), "evenkeel.yaml")
-	text := fmt.Sprintf("endpoints:\n  a: {url: %q, api_key: \"${ENGINE_KEY}\"}\nvirtual_keys:\n  - {name: tests, sha256: %s}\n",
-		engine.URL(), hex.EncodeToString(hash[:]))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := writeConfig(t, fmt.Sprintf("endpoints:\n  a: {url: %q, api_key: \"${ENGINE_KEY}\"}\nvirtual_keys:\n  - {name: tests, sha256: %s}\n",
+		engine.URL(), hex.EncodeToString(hash[:])))
 	t.Setenv("ENGINE_KEY", engineKey)
 	lb := harness.Evenkeel(t, "--config", config)
 	clients := startAll(t, lb.URL, clientKey)
@@ -223,4 +242,35 @@ func TestKeys(t *testing.T) {
 			t.Errorf("the engine got a key of a client: %s", seen)
 		}
 	}
+}
+
+// A balancer that stops ends the streams that do not finish in time with an
+// error, and itself in order.
+func TestStop(t *testing.T) {
+	engine := startMocks(t, 1, "")[0]
+	setFault(t, mock.Fault{Kind: "stall", After: 5}, engine)
+	config := writeConfig(t, fmt.Sprintf("endpoints:\n  a: {url: %q}\ndrain_timeout: 500ms\n", engine.URL()))
+	lb := harness.Evenkeel(t, "--config", config)
+	clients := startAll(t, lb.URL, "")
+	for _, runner := range clients {
+		runner.Begin(t, "stream_broken")
+	}
+	harness.Eventually(t, 30*time.Second, "all streams have begun", func() bool { return engine.Stats().Running == len(clients) })
+	if code := lb.Stop(t, 10*time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	for client, runner := range clients {
+		if result := runner.End(t); !result.OK {
+			t.Errorf("%s: %s", client.Name, result.Detail)
+		}
+	}
+}
+
+func writeConfig(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "evenkeel.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

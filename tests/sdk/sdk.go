@@ -37,8 +37,9 @@ const scenarioLimit = 90 * time.Second
 
 // Runner is a running program that waits for names of scenarios.
 type Runner struct {
-	client  Client
-	process *harness.Process
+	client   Client
+	process  *harness.Process
+	scenario string // that runs now, or ran last
 }
 
 // Start starts a client against baseURL (without /v1) until the test ends. An
@@ -53,7 +54,7 @@ func Start(t testing.TB, client Client, baseURL, key, model string) *Runner {
 		cmd = exec.Command(harness.Node(t), filepath.Join(dir, "run.mjs"), client.library)
 	}
 	cmd.Env = append(os.Environ(), "BASE_URL="+baseURL, "API_KEY="+key, "MODEL="+model, "PYTHONDONTWRITEBYTECODE=1")
-	return &Runner{client, harness.Start(t, cmd)}
+	return &Runner{client: client, process: harness.Start(t, cmd)}
 }
 
 var resultLine = regexp.MustCompile(`^(\{"name".*\})$`)
@@ -79,11 +80,24 @@ func (r *Runner) Run(t testing.TB, scenario string) {
 // Try runs one scenario that may fail.
 func (r *Runner) Try(t testing.TB, scenario string) Result {
 	t.Helper()
+	r.Begin(t, scenario)
+	return r.End(t)
+}
+
+// Begin starts a scenario and does not wait for it. End must follow.
+func (r *Runner) Begin(t testing.TB, scenario string) {
+	t.Helper()
+	r.scenario = scenario
 	r.process.WriteLine(t, scenario)
+}
+
+// End waits for the scenario that Begin started.
+func (r *Runner) End(t testing.TB) Result {
+	t.Helper()
 	line := r.process.Await(t, resultLine, scenarioLimit)[1]
 	var result Result
-	if err := json.Unmarshal([]byte(line), &result); err != nil || result.Name != scenario {
-		t.Fatalf("%s: no result for %s, but (%v): %s", r.client.Name, scenario, err, line)
+	if err := json.Unmarshal([]byte(line), &result); err != nil || result.Name != r.scenario {
+		t.Fatalf("%s: no result for %s, but (%v): %s", r.client.Name, r.scenario, err, line)
 	}
 	return result
 }
