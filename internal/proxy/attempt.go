@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
@@ -55,7 +56,7 @@ func (c *call) endpoint(d *route.Deployment) *upstream.Endpoint {
 }
 
 func (c *call) outgoing(d *route.Deployment) *upstream.Request {
-	r := &upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header.Clone()}
+	r := &upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: maps.Clone(c.header)}
 	if c.req.Model != "" && d.Model != c.req.Model {
 		r.Body[0], r.Body[1], r.Body[2] = c.req.Splice(c.body, d.Model)
 	} else {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +40,7 @@ type call struct {
 	timer   *time.Timer
 	armed   time.Time
 	pending []exchange.Action // found by other goroutines, for the handler
+	own     []exchange.Action // the handler's; Dispatch and Wait are always the last of a list
 	stop    context.CancelFunc
 	stopped bool // the running attempt, or the one about to begin, was cancelled
 	closed  bool // the handler is done: w may no longer be used
@@ -208,18 +208,20 @@ func (c *call) run() {
 	}
 }
 
-// next reports an event from the handler's goroutine.
+// next reports an event from the handler's goroutine. The result is valid until it does so again.
 func (c *call) next(e exchange.Event) []exchange.Action {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.nextLocked(e)
+	c.own = append(c.own[:0], c.nextLocked(e)...)
+	return c.own
 }
 
+// nextLocked reports an event. The result is valid while mu is held.
 func (c *call) nextLocked(e exchange.Event) []exchange.Action {
 	if e.Kind == exchange.Ended {
 		c.stop, c.stopped = nil, false // what is cancelled from here on is the next attempt
 	}
-	actions := slices.Clone(c.x.Next(time.Now(), e))
+	actions := c.x.Next(time.Now(), e)
 	c.arm()
 	return actions
 }
@@ -271,9 +273,10 @@ func (c *call) wait() []exchange.Action {
 		if len(actions) == 0 {
 			actions = c.nextLocked(exchange.Event{Kind: exchange.Granted})
 		}
+		c.own = append(c.own[:0], actions...)
 		c.mu.Unlock()
-		if len(actions) > 0 {
-			return actions
+		if len(c.own) > 0 {
+			return c.own
 		}
 	}
 }
