@@ -337,11 +337,12 @@ func (m *member) cut(now time.Time, q *Query, tokens int, sweep uint64) (Cut, *u
 		return CutPinned, &n.unit, 0
 	case slices.Contains(f.ExcludeNames, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint):
 		return CutExcluded, &n.unit, 0
-	case slices.Contains(q.Tried, d.ID):
-		return CutTried, &n.unit, 0
 	}
 	if cut, u, until := n.unwell(now); cut != CutNone {
 		return cut, u, until
+	}
+	if slices.Contains(q.Tried, d.ID) { // last, so that it means: well, and might be tried again
+		return CutTried, &n.unit, 0
 	}
 	for _, u := range n.units {
 		switch {
