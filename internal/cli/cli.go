@@ -91,7 +91,7 @@ every decision afterwards.`,
 		return usageError{fmt.Errorf("%w; %s --help shows the flags", err, cmd.CommandPath())}
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newCheck(), newExplain(), newMock(), newVersion())
+	root.AddCommand(newDemo(), newServe(), newCheck(), newExplain(), newMock(), newVersion())
 	return root
 }
 

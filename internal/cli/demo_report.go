@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// report sets the two policies side by side and says what it comes to.
+func report(first, second *tally, engines []string) []line {
+	lines := []line{{}}
+	lines = append(lines, comparison(first, second, engines)...)
+	lines = append(lines, line{})
+	for _, text := range conclusion(first, second, engines) {
+		lines = append(lines, line{{text, ""}})
+	}
+	return append(lines, line{}, total(first, second))
+}
+
+func comparison(a, b *tally, engines []string) []line {
+	rows := [][]cell{{{"", ""}, {a.policy, bold}, {b.policy, bold}}}
+	numbers := func(name string, of func(*tally) string) {
+		rows = append(rows, []cell{{name, faint}, {of(a), ""}, {of(b), ""}})
+	}
+	times := func(name string, of func(*tally) time.Duration) {
+		x, y := cell{brief(of(a)), ""}, cell{brief(of(b)), ""}
+		if of(a) > 0 && of(b) > 0 {
+			switch {
+			case of(a) < of(b):
+				x.style = green
+			case of(b) < of(a):
+				y.style = green
+			}
+		}
+		rows = append(rows, []cell{{name, faint}, x, y})
+	}
+	numbers("requests", func(t *tally) string { return strconv.Itoa(t.asked) })
+	numbers("  complete", func(t *tally) string { return strconv.Itoa(t.complete) })
+	numbers("  cut by the kill, client told", func(t *tally) string { return strconv.Itoa(t.toldCut) })
+	numbers("  failed", func(t *tally) string { return strconv.Itoa(t.failures()) })
+	if a.dropped+b.dropped > 0 {
+		numbers("  dropped when interrupted", func(t *tally) string { return strconv.Itoa(t.dropped) })
+	}
+	numbers("moved to another engine", func(t *tally) string { return strconv.Itoa(t.moved) })
+	times("TTFT mean", func(t *tally) time.Duration { return t.ttft.mean() })
+	times("     p50", func(t *tally) time.Duration { return t.ttft.quantile(0.50) })
+	times("     p99", func(t *tally) time.Duration { return t.ttft.quantile(0.99) })
+	numbers("tokens per second", func(t *tally) string { return fmt.Sprintf("%.0f", t.tokensPerSecond()) })
+	for _, e := range engines {
+		numbers("share of "+e, func(t *tally) string { return percent(t.share(e)) })
+	}
+	for _, e := range engines {
+		numbers("longest queue at "+e, func(t *tally) string { return strconv.Itoa(t.engines[e].longestQueue) })
+	}
+	return columns(rows, 1, "  ")
+}
+
+// conclusion says in words what the figures say, and why.
+func conclusion(a, b *tally, engines []string) []string {
+	before, after := a.ttft.quantile(0.99), b.ttft.quantile(0.99)
+	if before == 0 || after == 0 {
+		return []string{"Nothing can be compared: there are no answers under both policies."}
+	}
+	var first string
+	switch ratio := float64(before) / float64(after); {
+	case ratio >= 1.05:
+		first = fmt.Sprintf("Same traffic, same kill: with %s, the p99 of the time to first token (TTFT) is %.1f times shorter.", b.policy, ratio)
+	case ratio <= 1/1.05:
+		first = fmt.Sprintf("This time %s was no better: its p99 of the time to first token (TTFT) is %.1f times longer.", b.policy, 1/ratio)
+	default:
+		first = "This time both policies were equal in the p99 of the time to first token (TTFT)."
+	}
+	worst := engines[0]
+	for _, e := range engines {
+		if a.engines[e].longestQueue > a.engines[worst].longestQueue {
+			worst = e
+		}
+	}
+	qa, qb := a.engines[worst].longestQueue, b.engines[worst].longestQueue
+	if qa <= qb {
+		return []string{first}
+	}
+	return []string{first, fmt.Sprintf("Why: %s gave %s %s of the requests, and up to %d queued there; %s gave it %s, and at most %d queued.",
+		a.policy, worst, percent(a.share(worst)), qa, b.policy, percent(b.share(worst)), qb)}
+}
+
+// total is the account of every request.
+func total(a, b *tally) line {
+	failed := a.failures() + b.failures()
+	l := line{{fmt.Sprintf("%d requests: %d complete, %d cut by the kill after content and told so, ", a.asked+b.asked, a.complete+b.complete, a.toldCut+b.toldCut), ""},
+		{fmt.Sprintf("%d failed", failed), green}}
+	if failed > 0 {
+		l[1].style = red
+	}
+	if n := a.dropped + b.dropped; n > 0 {
+		l = append(l, span{fmt.Sprintf(", %d dropped when interrupted", n), yellow})
+	}
+	return append(l, span{".", ""})
+}
+
+// nextSteps says how to go on, from the running demo or without it.
+func nextSteps(f *demoFleet, keep bool) []line {
+	command := func(text, why string) line { return line{{"  " + text, cyan}, {why, faint}} }
+	request := func(url, model string) []line {
+		return []line{
+			command("curl -N "+url+"/v1/chat/completions -H 'content-type: application/json' \\", ""),
+			command(`  -d '{"model": "`+model+`", "stream": true, "max_tokens": 40, "messages": [{"role": "user", "content": "Hello"}]}'`, ""),
+		}
+	}
+	lines := []line{{}}
+	if keep {
+		lines = append(lines, line{{"The balancer and the engines stay up until Ctrl-C. Try, in another terminal:", bold}})
+		lines = append(lines, request(f.data, demoModel)...)
+		lines = append(lines,
+			command("evenkeel explain --admin-url "+f.admin+" last", "    why did it go there?"),
+			command("curl "+f.admin+"/deployments?format=text", "    how do the engines stand?"), line{})
+	}
+	lines = append(lines, line{{"Next: put your own engines behind it (vLLM, SGLang, llama.cpp, Ollama, anything that speaks the OpenAI API):", bold}},
+		command("evenkeel serve http://gpu-1:8000 http://gpu-2:8000", ""))
+	if !keep {
+		lines = append(lines, request("http://127.0.0.1:8080", "YOUR-MODEL")...)
+	}
+	return append(lines, command("evenkeel explain last", "    why did the last request go where it went?"))
+}
