@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +34,7 @@ type App struct {
 	current atomic.Pointer[Generation]
 
 	probes http.RoundTripper
-	wake   chan struct{} // the configuration changed: watch other targets
+	wake   chan struct{} // there are other endpoints to watch
 
 	mu        sync.Mutex // serialises changes of the generation
 	reports   map[string]discovery.Report
@@ -80,30 +82,49 @@ func New(c *config.Config, o Options) (*App, error) {
 }
 
 // Reload replaces the configuration: all of it, or nothing and an error. Running requests are not touched.
-// Settings that only a new process can change are reported as warnings in the log.
+// Settings that only a new process can change stay as they are, and a warning in the log names them.
 func (a *App) Reload(c *config.Config) error {
 	old := a.current.Load().Config
-	if err := a.adopt(c); err != nil {
-		a.metrics.Reloaded(false, time.Now())
+	kept, changed := keepFixed(old, c)
+	err := kept.Validate(CheckStrategy)
+	switch {
+	case err == nil:
+		err = a.adopt(kept)
+	case len(changed) > 0: // as a listener that others reach, for which c has no keys since it moves it
+		err = fmt.Errorf("it needs a restart, since %s can change only then: %w", strings.Join(changed, ", "), err)
+	}
+	a.metrics.Reloaded(err == nil, time.Now())
+	if err != nil {
 		return err
 	}
-	a.metrics.Reloaded(true, time.Now())
-	for _, fixed := range []struct {
-		setting string
-		changed bool
-	}{
-		{"listen", old.Listen != c.Listen}, {"admin", old.Admin != c.Admin}, {"metrics", old.Metrics != c.Metrics},
-		{"log", old.Log != c.Log}, {"explain.ring_mib", old.Explain != c.Explain},
-	} {
-		if fixed.changed {
-			a.logger.Warn("a changed setting takes effect only after a restart", "setting", fixed.setting)
+	for _, setting := range changed {
+		a.logger.Warn("a changed setting takes effect only after a restart", "setting", setting)
+	}
+	if !reflect.DeepEqual(targets(old), targets(kept)) {
+		select {
+		case a.wake <- struct{}{}:
+		default:
 		}
 	}
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
 	return nil
+}
+
+// keepFixed returns c with the settings that cannot change while the process runs as old has them, and which of
+// them c would change.
+func keepFixed(old, c *config.Config) (kept *config.Config, changed []string) {
+	k := *c
+	keep := func(setting string, differs bool) {
+		if differs {
+			changed = append(changed, setting)
+		}
+	}
+	keep("listen", k.Listen != old.Listen)
+	keep("admin", k.Admin != old.Admin)
+	keep("metrics", k.Metrics != old.Metrics)
+	keep("log", k.Log != old.Log)
+	keep("explain.ring_mib", k.Explain != old.Explain)
+	k.Listen, k.Admin, k.Metrics, k.Log, k.Explain = old.Listen, old.Admin, old.Metrics, old.Log, old.Explain
+	return &k, changed
 }
 
 // adopt makes c the configuration.
@@ -188,6 +209,9 @@ func (a *App) found(r discovery.Report) {
 		a.router.Observe(time.Now(), scope(e), r.Reachable)
 	}
 	old, known := a.reports[r.Target.Name]
+	if known {
+		r = remembering(old, r)
+	}
 	if known && same(old, r) {
 		return
 	}
@@ -203,6 +227,18 @@ func (a *App) found(r discovery.Report) {
 	if len(a.reports) == len(g.Config.Endpoints) {
 		a.firstOnce.Do(func() { close(a.first) })
 	}
+}
+
+// remembering adds to a report what is not known yet to a watch that has just begun, after a reload for instance:
+// an endpoint that is down then still has the models it had.
+func remembering(old, r discovery.Report) discovery.Report {
+	if r.Kind == "" {
+		r.Kind, r.Version, r.KVTokens = old.Kind, old.Version, old.KVTokens
+	}
+	if r.Models == nil {
+		r.Models = old.Models
+	}
+	return r
 }
 
 // same reports whether two reports describe the same thing.
@@ -235,20 +271,24 @@ func (a *App) announce(old, r discovery.Report, known bool) {
 	}
 }
 
-// watch runs discovery, and starts it over when the configuration changed.
+// targets lists whom discovery asks.
+func targets(c *config.Config) []discovery.Target {
+	list := make([]discovery.Target, len(c.Endpoints))
+	for i := range c.Endpoints {
+		e := &c.Endpoints[i]
+		list[i] = discovery.Target{Name: e.Name, URL: e.URL, Kind: e.Kind, APIKey: e.APIKey, Models: e.Models}
+	}
+	return list
+}
+
+// watch runs discovery, and starts it over when there are others to ask.
 func (a *App) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		c := a.current.Load().Config
-		var targets []discovery.Target
-		for i := range c.Endpoints {
-			e := &c.Endpoints[i]
-			targets = append(targets, discovery.Target{Name: e.Name, URL: e.URL, Kind: e.Kind, APIKey: e.APIKey, Models: e.Models})
-		}
 		round, stop := context.WithCancel(ctx)
 		done := make(chan struct{})
 		go func() { // ends with round
 			defer close(done)
-			discovery.Watch(round, targets, discovery.Options{RoundTripper: a.probes, Out: a.out}, a.found)
+			discovery.Watch(round, targets(a.current.Load().Config), discovery.Options{RoundTripper: a.probes, Out: a.out}, a.found)
 		}()
 		select {
 		case <-ctx.Done():

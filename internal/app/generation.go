@@ -50,11 +50,12 @@ type builder struct {
 	config  *config.Config
 	reports map[string]discovery.Report
 	pools   map[string]*route.PoolSpec
-	owners  map[string]string // model → owned_by
+	limits  map[string]config.Limits // of configured deployments, by ID
+	owners  map[string]string        // model → owned_by
 }
 
 func build(c *config.Config, reports map[string]discovery.Report, endpoints map[string]*upstream.Endpoint) (*Generation, error) {
-	b := &builder{config: c, reports: reports, pools: map[string]*route.PoolSpec{}, owners: map[string]string{}}
+	b := &builder{config: c, reports: reports, pools: map[string]*route.PoolSpec{}, limits: map[string]config.Limits{}, owners: map[string]string{}}
 	if err := b.configured(); err != nil {
 		return nil, err
 	}
@@ -80,7 +81,9 @@ func (b *builder) configured() error {
 			if e == nil {
 				return fmt.Errorf("model %q: no endpoint is named %q", m.Name, p.Name)
 			}
-			pool.Deployments = append(pool.Deployments, b.deployment(e, p.Model, p.Weight, p.Limits))
+			d := b.deployment(e, p.Model, p.Weight, p.Limits)
+			b.limits[d.ID] = p.Limits
+			pool.Deployments = append(pool.Deployments, d)
 		}
 	}
 	return nil
@@ -103,7 +106,8 @@ func (b *builder) discovered() {
 				pool = &route.PoolSpec{Model: name}
 				b.pools[name] = pool
 			}
-			pool.Deployments = append(pool.Deployments, b.deployment(e, name, 1, config.Limits{}))
+			// It may be an alias's deployment too, and is limited once.
+			pool.Deployments = append(pool.Deployments, b.deployment(e, name, 1, b.limits[deploymentID(e, name)]))
 		}
 	}
 	if len(b.config.Endpoints) == 1 { // a request without a model has one place to go
@@ -145,11 +149,13 @@ func (b *builder) deployment(e *config.Endpoint, model string, weight float64, l
 		tokens = route.DefaultTokens
 	}
 	return route.Deployment{
-		ID: e.Name + "/" + model, Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
+		ID: deploymentID(e, model), Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
 		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens},
 		Scopes: []route.Scope{scope(e)},
 	}
 }
+
+func deploymentID(e *config.Endpoint, model string) string { return e.Name + "/" + model }
 
 // hosted reports whether a kind is a provider with a fleet of its own, whose KV cache is not ours to fill.
 func hosted(kind string) bool { return kind == "openai" || kind == "anthropic" }
@@ -199,9 +205,9 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 		}
 		g.Keys[sum] = k.Name
 	}
-	for name := range b.pools {
+	for name, pool := range b.pools {
 		g.Chains[name] = []string{name}
-		if name != "" {
+		if name != "" && len(pool.Deployments) > 0 {
 			g.Models = append(g.Models, proxy.Model{ID: name, OwnedBy: cmp.Or(b.owners[name], "evenkeel")})
 		}
 	}

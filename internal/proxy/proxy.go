@@ -89,7 +89,7 @@ func (p *Proxy) Ready() string {
 	switch g := p.Current(); {
 	case p.draining.Load():
 		return "draining"
-	case len(g.Chains) == 0:
+	case len(g.Models) == 0:
 		return "no model is served yet"
 	}
 	return ""
