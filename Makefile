@@ -36,8 +36,8 @@ test: setup lint cross ## everything CI checks: set-up, lint, builds for all pla
 fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	scripts/fuzz $(FUZZTIME)
 
-bench: setup build ## compare with a direct connection and with nginx (bench/)
-	go run ./bench
+bench: setup ## compare with a direct connection and with nginx, takes 6 minutes (BENCHFLAGS=, for example --write=bench/RESULTS.md)
+	go run ./bench $(BENCHFLAGS)
 
 image: ## build the container image evenkeel:VERSION with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A short run of everything. It asserts what was answered, never how fast.
+func TestSmoke(t *testing.T) {
+	if _, err := exec.LookPath("nginx"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("nginx is missing: run `make setup`")
+		}
+		t.Skip("nginx is missing: run `make setup`")
+	}
+	file := filepath.Join(t.TempDir(), "RESULTS.md")
+	o, err := parse([]string{"--rounds", "1", "--seconds", "0.3", "--streams", "300", "--write", file}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := bench(t.Context(), o, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	report, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(out.String(), string(report)) {
+		t.Errorf("the report written is not the one shown:\n%s", out.String())
+	}
+	for _, c := range cells {
+		if strings.Count(out.String(), "  "+c.name+" ") < len(targets) {
+			t.Errorf("cell %s was not run on every target:\n%s", c.name, out.String())
+		}
+	}
+	for _, problem := range []string{"NaN", "e+", " 0 requests/s", " 0 events/s"} {
+		if strings.Contains(out.String(), problem) {
+			t.Errorf("the output holds %q:\n%s", problem, out.String())
+		}
+	}
+}
+
+func TestEndsWhatItStarted(t *testing.T) {
+	p, err := start(t.TempDir(), "sleeper", "sh", "-c", "sleep 1000 & echo ready; wait")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(t.Context(), p, func() bool { return p.output() == "ready\n" }); err != nil {
+		t.Fatal(err)
+	}
+	children := childrenOf(p.cmd.Process.Pid)
+	if len(children) != 1 {
+		t.Fatalf("children %v, want the one sleep", children)
+	}
+	u, err := p.usage()
+	if err != nil || u.rss == 0 {
+		t.Errorf("usage %+v, %v, want some memory", u, err)
+	}
+	sleeper, err := os.FindProcess(children[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sleeper.Kill() // sh leaves it behind; nginx and evenkeel leave nothing
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-p.done:
+	default:
+		t.Error("it still runs after stop")
+	}
+	if err := eventually(t.Context(), p, func() bool { return false }); err == nil || !strings.Contains(err.Error(), "has ended; the end of its output:\nready") {
+		t.Errorf("waiting for what has ended: %v", err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	f := func(args, want string) {
+		t.Helper()
+		_, err := parse(strings.Fields(args), io.Discard)
+		if got := errorText(err); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("parse(%s): %q, want %q", args, got, want)
+		}
+	}
+	f("", "")
+	f("--cells small,burst --rounds 2 --seconds 0.5 --streams 10 --write x", "")
+	f("--cells smal", `there is no cell "smal"; there are small, paced, burst`)
+	f("--rounds 0", "--rounds 0: at least 1")
+	f("--seconds 0", "--seconds 0: use 0.1 to 3600")
+	f("--seconds NaN", "--seconds NaN")
+	f("--streams 3", "--streams 3: at least one for each of 5 rounds")
+	f("extra", `"extra": there are only flags`)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestParseStat(t *testing.T) {
+	f := func(in string, want stat, problem string) {
+		t.Helper()
+		got, err := parseStat([]byte(in))
+		if problem != "" {
+			if err == nil || !strings.Contains(err.Error(), problem) {
+				t.Errorf("parseStat(%q): error %v, want %q", in, err, problem)
+			}
+			return
+		}
+		if err != nil || got != want {
+			t.Errorf("parseStat(%q) = %+v, %v, want %+v", in, got, err, want)
+		}
+	}
+	const rest = " 9 9 0 -1 4194560 1 2 3 4 250 50 7 8 20 0 4 0 100 5000000 321 18446744073709551615 1 1"
+	want := stat{parent: 12, cpu: 3 * time.Second, pages: 321}
+	f("77 (nginx) S 12"+rest, want, "")
+	f("77 (a) S 1 (b c) S 12"+rest, want, "")
+	f("77 nginx S 12"+rest, stat{}, "no name")
+	f("77 (nginx) S 12 9 9", stat{}, "4 fields")
+	f("77 (nginx) S x"+rest, stat{}, "field 4")
+
+	own, err := os.ReadFile("/proc/self/stat")
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("no /proc here")
+	}
+	s, err := parseStat(own)
+	if err != nil || s.parent != os.Getppid() || s.pages <= 0 || s.cpu < 0 || s.cpu > 24*time.Hour {
+		t.Errorf("our own stat: %+v, %v", s, err)
+	}
+}
+
+func TestStatistics(t *testing.T) {
+	if m := median([]float64{5, 1, 3}); m != 3 {
+		t.Errorf("median of three: %v", m)
+	}
+	if m := median([]float64{4, 1, 3, 2}); m != 2.5 {
+		t.Errorf("median of four: %v", m)
+	}
+	d := make([]time.Duration, 200)
+	for i := range d {
+		d[i] = time.Duration(200 - i)
+	}
+	if q := quantile(d, 0.99); q != 198 {
+		t.Errorf("p99 of 1 to 200: %v", q)
+	}
+	if q := quantile(d[:1], 0.99); q != 1 {
+		t.Errorf("p99 of one: %v", q)
+	}
+	if m := mean([]time.Duration{1, 2, 6}); m != 3 {
+		t.Errorf("mean: %v", m)
+	}
+	if got := figure(ratio(1, 0)); got != "–" {
+		t.Errorf("a ratio to nothing: %q", got)
+	}
+	if a, b, c := rotated(0), rotated(1), rotated(3); a[0] != direct || b[0] != nginx || b[2] != direct || c[0] != direct {
+		t.Errorf("orders of the targets: %v %v %v", a, b, c)
+	}
+}
+
+func TestMeasureEndsWithItsContext(t *testing.T) {
+	asked, over := make(chan struct{}, 100), make(chan struct{})
+	address := serve(t, func(io.Writer) bool {
+		asked <- struct{}{}
+		<-over
+		return false
+	})
+	defer close(over)
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newLoad(cells[2], []string{address}, nil)
+	defer l.close()
+	b := &bed{}
+	result := make(chan error, 1)
+	go func() {
+		_, err := b.measureCount(ctx, 100, l, direct)
+		result <- err
+	}()
+	<-asked
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("measureCount: %v, want that it was cancelled", err)
+	}
+	if sum := l.tally(); sum.wrong() != 0 || sum.complete != 0 {
+		t.Errorf("what we broke off ourselves counts: %+v", sum)
+	}
+}
