@@ -19,7 +19,7 @@ func (x *Exchange) ended(now time.Time, end *End) {
 	if x.rec.Facts.Stream && !x.contentAt.IsZero() {
 		o.TTFT = x.contentAt.Sub(x.lease.Begun())
 		if o.OutputTokens > 1 && x.lastContent.After(x.contentAt) {
-			o.ITL = x.lastContent.Sub(x.contentAt) / time.Duration(o.OutputTokens-1)
+			o.ITL = max(0, x.lastContent.Sub(x.contentAt)-x.blocked) / time.Duration(o.OutputTokens-1)
 		}
 	}
 	end.Outcome = o

@@ -66,6 +66,7 @@ type Exchange struct {
 	heldAt      time.Time
 	contentAt   time.Time // first content
 	lastContent time.Time
+	blocked     time.Duration // by the client
 	tokens      int
 	committed   bool
 	timeout     string // the deadline that passed, or "shutdown"; "" if none did
@@ -136,6 +137,15 @@ func (x *Exchange) Progress(now time.Time, tokens int) {
 	}
 }
 
+// Blocked reports that the client took d to accept a piece of the answer. Upstream had to wait meanwhile, so
+// the time counts towards none of its deadlines.
+func (x *Exchange) Blocked(d time.Duration) {
+	x.blocked += d
+	if !x.lastContent.IsZero() {
+		x.lastContent = x.lastContent.Add(d)
+	}
+}
+
 // Close ends what is still open, whatever happened: it gives the lease or the place in the queue back. It
 // must be deferred; after a normal end it does nothing.
 func (x *Exchange) Close(now time.Time) {
@@ -184,7 +194,7 @@ func (x *Exchange) Wake() time.Time {
 		}
 		switch {
 		case !x.rec.Facts.Stream:
-			soonest(begun, d.Response)
+			soonest(begun.Add(x.blocked), d.Response)
 			if !x.committed {
 				soonest(x.rec.Started, x.deadline())
 			}
@@ -284,6 +294,7 @@ func (x *Exchange) mayPause(now time.Time) bool {
 func (x *Exchange) dispatch(now time.Time, l *route.Lease) {
 	x.state, x.lease = running, l
 	x.heldAt, x.contentAt, x.lastContent, x.tokens, x.timeout = time.Time{}, time.Time{}, time.Time{}, 0, ""
+	x.blocked = 0
 	x.last, x.failed = nil, nil
 	x.rec.Model = x.plan.Models[x.model]
 	x.rec.Attempts = append(x.rec.Attempts, Attempt{

@@ -44,6 +44,7 @@ type call struct {
 	stop    context.CancelFunc
 	stopped bool // the running attempt, or the one about to begin, was cancelled
 	closed  bool // the handler is done: w may no longer be used
+	fault   any  // what another goroutine panicked with; the handler's takes it over
 	reply   reply
 
 	ready      time.Time // the request was understood
@@ -53,12 +54,14 @@ type call struct {
 // serveCall runs one exchange from its body to its record.
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, id, tenant string) {
 	arrived := time.Now()
+	c := &call{p: p, g: g, w: w, r: r, id: id, api: api, signal: make(chan struct{}, 1)}
+	defer c.close()
 	body, failure := readBody(w, r, g.MaxBody)
 	if failure != nil {
 		writeError(w, api, failure)
 		return
 	}
-	c := &call{p: p, g: g, w: w, r: r, id: id, api: api, body: body, signal: make(chan struct{}, 1)}
+	c.body = body
 	plan, facts, failure := c.understand(tenant, arrived)
 	if failure != nil {
 		writeError(w, api, failure)
@@ -68,7 +71,6 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 	c.ready = time.Now()
 	c.x = exchange.New(p.Router, p.Budget, plan, facts)
 	c.reply.init(c)
-	defer c.close()
 	c.run()
 }
 
@@ -179,9 +181,9 @@ func seedOf(id string) uint64 {
 
 // run performs actions until the exchange is over.
 func (c *call) run() {
+	actions := c.next(exchange.Event{Kind: exchange.Started}) // before anybody can report that it is over
 	defer context.AfterFunc(c.r.Context(), func() { c.report(exchange.Gone) })()
 	defer context.AfterFunc(c.p.cut, func() { c.report(exchange.Shutdown) })()
-	actions := c.next(exchange.Event{Kind: exchange.Started})
 	for {
 		var follow []exchange.Action
 		for _, a := range actions {
@@ -218,6 +220,9 @@ func (c *call) next(e exchange.Event) []exchange.Action {
 
 // nextLocked reports an event. The result is valid while mu is held.
 func (c *call) nextLocked(e exchange.Event) []exchange.Action {
+	if c.fault != nil {
+		panic(c.fault)
+	}
 	if e.Kind == exchange.Ended {
 		c.stop, c.stopped = nil, false // what is cancelled from here on is the next attempt
 	}
@@ -230,9 +235,15 @@ func (c *call) nextLocked(e exchange.Event) []exchange.Action {
 func (c *call) report(kind exchange.EventKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.closed || c.fault != nil {
 		return
 	}
+	defer func() {
+		if c.fault = recover(); c.fault != nil { // a panic here would end the process
+			c.cancel()
+			c.poke()
+		}
+	}()
 	for _, a := range c.nextLocked(exchange.Event{Kind: kind}) {
 		switch a.Kind {
 		case exchange.Cancel:
@@ -267,18 +278,22 @@ func (c *call) poke() {
 func (c *call) wait() []exchange.Action {
 	for {
 		<-c.signal
-		c.mu.Lock()
-		actions := c.pending
-		c.pending = nil
-		if len(actions) == 0 {
-			actions = c.nextLocked(exchange.Event{Kind: exchange.Granted})
-		}
-		c.own = append(c.own[:0], actions...)
-		c.mu.Unlock()
-		if len(c.own) > 0 {
-			return c.own
+		if actions := c.woken(); len(actions) > 0 {
+			return actions
 		}
 	}
+}
+
+func (c *call) woken() []exchange.Action {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	actions := c.pending
+	c.pending = nil
+	if len(actions) == 0 {
+		actions = c.nextLocked(exchange.Event{Kind: exchange.Granted})
+	}
+	c.own = append(c.own[:0], actions...)
+	return c.own
 }
 
 // arm sets the timer if the exchange must be woken sooner than it is set for. A later time is left to be
@@ -306,33 +321,37 @@ func (c *call) fired() {
 // close ends everything, also when the handler panics, and tells what came of it.
 func (c *call) close() {
 	fault := recover()
-	now := time.Now()
+	if c.x != nil {
+		c.p.Done(c.settle())
+	}
+	switch {
+	case fault != nil && fault != http.ErrAbortHandler:
+		c.panicked(fault)
+	case fault != nil || c.reply.abort:
+		panic(http.ErrAbortHandler) // breaks the client's connection
+	}
+}
+
+// settle ends what is still open and finishes the record.
+func (c *call) settle() Finished {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.closed = true
 	c.cancel()
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.x.Close(now)
-	rec := c.x.Record()
-	rec.Status, rec.Bytes = c.reply.status, c.reply.sent
-	if rec.Result == exchange.ClientGone && rec.Status == 0 {
-		rec.Status = statusClientGone
-	}
-	c.mu.Unlock()
+	c.x.Close(time.Now())
 	c.reply.close()
-	var overhead time.Duration
+	f := Finished{Record: c.x.Record()}
+	f.Record.Status, f.Record.Bytes = c.reply.status, c.reply.sent
+	if f.Record.Result == exchange.ClientGone && f.Record.Status == 0 {
+		f.Record.Status = statusClientGone
+	}
 	if !c.dispatched.IsZero() {
-		overhead = max(c.dispatched.Sub(c.ready)-rec.Queued, 0)
+		f.Overhead = max(c.dispatched.Sub(c.ready)-f.Record.Queued, 0)
 	}
-	c.p.Done(Finished{Record: rec, Overhead: overhead})
-	switch {
-	case fault == nil:
-	case fault == http.ErrAbortHandler:
-		panic(fault)
-	default:
-		c.panicked(fault)
-	}
+	return f
 }
 
 // panicked answers for a bug: this request fails, the process goes on.

@@ -20,6 +20,8 @@ const (
 	longestTail = 16 << 10
 	// readSize is how much room a read from upstream gets at least.
 	readSize = 16 << 10
+	// slowWrite is from when on a write is held to wait for the client.
+	slowWrite = time.Millisecond
 	// grace is how long upstream may keep a stream open after its last event.
 	grace = time.Second
 )
@@ -90,17 +92,12 @@ func (r *reply) discard() {
 	r.res = nil
 }
 
-// close ends the last attempt's response, and breaks the client's connection if that is what it must see.
+// close ends the last attempt's response. Callers hold mu.
 func (r *reply) close() {
-	r.c.mu.Lock()
 	r.discard()
 	if r.pooled != nil {
 		buffers.Put(r.pooled)
 		r.pooled, r.buf = nil, nil
-	}
-	r.c.mu.Unlock()
-	if r.abort {
-		panic(http.ErrAbortHandler)
 	}
 }
 
@@ -116,19 +113,7 @@ func (r *reply) receive() *exchange.End {
 		room := r.room()
 		c.mu.Unlock()
 		forward, plain, err := r.src.read(room)
-		c.mu.Lock()
-		if r.src.raw() {
-			r.buf = append(r.buf, forward...)
-		} else {
-			r.buf = r.buf[:len(r.buf)+len(forward)]
-		}
-		r.total += len(forward)
-		end := r.took(plain, err)
-		if end == nil || r.committed && end.Broken {
-			r.release()
-		}
-		gone := r.clientGone
-		c.mu.Unlock()
+		end, gone := r.received(forward, plain, err)
 		if end != nil {
 			return end
 		}
@@ -136,6 +121,24 @@ func (r *reply) receive() *exchange.End {
 			r.clientLeft()
 		}
 	}
+}
+
+// received takes what was read and passes on what may go. It returns the attempt's end, if this is it, and
+// whether the client turned out to be gone.
+func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, gone bool) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	if r.src.raw() {
+		r.buf = append(r.buf, forward...)
+	} else {
+		r.buf = r.buf[:len(r.buf)+len(forward)]
+	}
+	r.total += len(forward)
+	end = r.took(plain, err)
+	if end == nil || r.committed && end.Broken {
+		r.release()
+	}
+	return end, r.clientGone
 }
 
 // unfit is the end of an attempt whose answer cannot follow the head that the client already has.
@@ -313,10 +316,14 @@ func (r *reply) release() {
 		return
 	}
 	r.writeHead(-1)
+	before := time.Now()
 	r.write(r.buf[r.start:upTo])
 	r.start = upTo
 	if r.shape != whole {
 		r.flush()
+	}
+	if took := time.Since(before); took > slowWrite {
+		r.c.x.Blocked(took)
 	}
 }
 

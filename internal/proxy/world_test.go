@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type world struct {
 	gen    atomic.Pointer[Generation]
 	addr   string
 	log    lockedBuffer
+	client http.RoundTripper // one connection per request; HTTP/2 in worlds that speak it
 
 	mu      sync.Mutex
 	records []*exchange.Record
@@ -53,6 +55,9 @@ type options struct {
 	apiKeys   []string     // one per endpoint
 	alias     string       // upstream's name for model "m"
 	change    func(*Generation)
+	wrap      func(http.Handler) http.Handler // around the proxy
+	h2        bool                            // clients speak HTTP/2
+	waiting   int                             // places in the queue, 0 = 100
 }
 
 // newWorld starts one server per handler, endpoints named a, b, c, ..., all serving the model "m".
@@ -67,7 +72,10 @@ func newWorld(t *testing.T, o options, handlers ...upstreamHandler) *world {
 
 func newWorldAt(t *testing.T, o options, urls ...string) *world {
 	t.Helper()
-	w := &world{t: t, router: route.New(route.Options{MaxWaiting: 100}), arrived: make(chan struct{}, 10000)}
+	if o.waiting == 0 {
+		o.waiting = 100
+	}
+	w := &world{t: t, router: route.New(route.Options{MaxWaiting: o.waiting}), arrived: make(chan struct{}, 100000)}
 	name := o.strategy
 	if name == "" {
 		name = "round_robin"
@@ -113,14 +121,34 @@ func newWorldAt(t *testing.T, o options, urls ...string) *world {
 	if _, err := w.router.Adopt(time.Now(), []route.PoolSpec{spec}); err != nil {
 		t.Fatal(err)
 	}
+	logger := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w.proxy = New(Options{
-		Router: w.router, Budget: exchange.NewBudget(0.1, 10), Current: w.gen.Load, Done: w.done,
-		Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
+		Router: w.router, Budget: exchange.NewBudget(0.1, 10), Current: w.gen.Load, Done: w.done, Logger: logger,
 	})
-	front := httptest.NewServer(w.proxy)
-	t.Cleanup(front.Close)
-	w.url, w.addr = front.URL, front.Listener.Addr().String()
+	w.listen(o, logger)
 	return w
+}
+
+// listen starts the server in front of the proxy.
+func (w *world) listen(o options, logger *slog.Logger) {
+	var handler http.Handler = w.proxy
+	if o.wrap != nil {
+		handler = o.wrap(handler)
+	}
+	front := httptest.NewUnstartedServer(handler)
+	front.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
+	if o.h2 {
+		front.EnableHTTP2 = true
+		front.StartTLS()
+		transport := front.Client().Transport.(*http.Transport)
+		transport.DisableCompression = true
+		w.client = transport
+	} else {
+		front.Start()
+		w.client = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	}
+	w.t.Cleanup(front.Close)
+	w.url, w.addr = front.URL, front.Listener.Addr().String()
 }
 
 // lockedBuffer is a log that goroutines share.
@@ -145,7 +173,7 @@ func (w *world) done(f Finished) {
 // record waits for the n-th finished exchange (from 1) and returns it.
 func (w *world) record(n int) *exchange.Record {
 	w.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(20 * time.Second)
 	for {
 		w.mu.Lock()
 		if len(w.records) >= n {
@@ -157,14 +185,15 @@ func (w *world) record(n int) *exchange.Record {
 		select {
 		case <-w.arrived:
 		case <-deadline:
-			w.t.Fatalf("exchange %d did not finish within 10 s", n)
+			w.t.Fatalf("exchange %d did not finish within 20 s", n)
 		}
 	}
 }
 
-// idle checks that nothing is counted as running any more.
+// idle waits until no request is being served, and checks that nothing is counted as running any more.
 func (w *world) idle() {
 	w.t.Helper()
+	until(w.t, "no request is being served", func() bool { return w.proxy.Running() == 0 })
 	v := w.router.View(time.Now())
 	for _, d := range v.Deployments {
 		if d.InFlight != 0 || d.Tokens != 0 || d.Work != 0 {
@@ -176,6 +205,38 @@ func (w *world) idle() {
 			w.t.Errorf("scope %s still counts in flight %d, tokens %d", s.Name, s.InFlight, s.Tokens)
 		}
 	}
+	for model, n := range v.Waiting {
+		if n != 0 {
+			w.t.Errorf("%d requests still wait for model %s", n, model)
+		}
+	}
+}
+
+// deployment returns what the router knows of the i-th deployment.
+func (w *world) deployment(i int) route.DeploymentView {
+	return w.router.View(time.Now()).Deployments[i]
+}
+
+// until waits for a condition on something that other goroutines or sockets bring about.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("after 20 s it is still not so that %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// within waits for a channel to be closed or to send.
+func within[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("20 s went by without %s", what)
+	}
+	return v
 }
 
 const (
@@ -204,11 +265,10 @@ func (w *world) post(path, body string, headers ...string) answer {
 	return w.do(req)
 }
 
-// do sends a request on a connection of its own, so that no test meets another's.
+// do sends a request and reads the answer.
 func (w *world) do(req *http.Request) answer {
 	w.t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	res, err := transport.RoundTrip(req)
+	res, err := w.client.RoundTrip(req)
 	if err != nil {
 		w.t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
 	}
@@ -222,8 +282,7 @@ func (w *world) stream(body string) (*http.Response, *bufio.Reader) {
 	w.t.Helper()
 	req, _ := http.NewRequest(http.MethodPost, w.url+"/v1/chat/completions", strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	res, err := transport.RoundTrip(req)
+	res, err := w.client.RoundTrip(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -305,4 +364,22 @@ func serve(t *testing.T, h upstreamHandler) string {
 	s := httptest.NewServer(h)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s.URL
+}
+
+// cutWhole announces a JSON answer of size bytes and resets the connection after sent of them.
+func cutWhole(t *testing.T, size, sent int) upstreamHandler {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		_, _ = io.WriteString(w, `{"x":"`+strings.Repeat("a", sent-6))
+		w.(http.Flusher).Flush()
+		_ = hijack(t, w).Close()
+	}
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
