@@ -89,6 +89,11 @@ func TestOneTrialAtATime(t *testing.T) {
 	if s := node1(t, r, at(time.Hour), "a/m").Breaker.State; s != Closed {
 		t.Errorf("one fault after the recovery: %v, want closed", s)
 	}
+	fail(t, r, at(time.Hour))
+	fail(t, r, at(time.Hour))
+	if s := node1(t, r, at(time.Hour), "a/m").Breaker.State; s != Open {
+		t.Errorf("three faults after the recovery, that of the trial's end among them: %v, want open", s)
+	}
 	mustBeIdle(t, r, at(time.Hour))
 }
 

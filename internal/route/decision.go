@@ -115,10 +115,10 @@ func (d *Decision) record(all []Candidate, eligible, chosen int) {
 	}
 }
 
-// better orders candidates for the record.
+// better reports whether a belongs before b, which comes before it in the ranking, in the record.
 func better(a, b *Candidate) bool {
-	if a.Cut != CutNone || b.Cut != CutNone {
-		return a.Cut == CutNone && b.Cut != CutNone
+	if a.Cut != CutNone {
+		return false
 	}
 	scoreA, scoredA := a.Score()
 	scoreB, scoredB := b.Score()

@@ -51,7 +51,7 @@ func TestEveryCutHasItsReason(t *testing.T) {
 	}
 }
 
-// lowestID notes a score for some candidates and takes the lowest.
+// scored notes a score for some candidates and takes the lowest.
 type scored struct{ scores map[int]float64 }
 
 func (s scored) Pick(r *Round) int {
@@ -92,6 +92,21 @@ func TestRecordOfManyCandidates(t *testing.T) {
 	}
 }
 
+// before is the order of a record: by score, then those without one, then those who were cut.
+func before(a, b *Candidate) bool {
+	rank := func(c *Candidate) float64 {
+		switch score, ok := c.Score(); {
+		case c.Cut != CutNone:
+			return 2e9
+		case !ok:
+			return 1e9
+		default:
+			return score
+		}
+	}
+	return rank(a) < rank(b)
+}
+
 func checkRecord(t *testing.T, d *Decision, all []Candidate, eligible, chosen int) {
 	t.Helper()
 	n := len(all)
@@ -107,7 +122,7 @@ func checkRecord(t *testing.T, d *Decision, all []Candidate, eligible, chosen in
 	kept, worst := map[string]bool{}, &d.Candidates[bestKept]
 	for i := range d.Candidates {
 		kept[d.Candidates[i].ID] = true
-		if i > 1 && better(&d.Candidates[i], &d.Candidates[i-1]) {
+		if i > 1 && before(&d.Candidates[i], &d.Candidates[i-1]) {
 			t.Fatalf("%s is better than the one before it", d.Candidates[i].ID)
 		}
 	}
@@ -115,7 +130,7 @@ func checkRecord(t *testing.T, d *Decision, all []Candidate, eligible, chosen in
 	for i := range all {
 		if !kept[all[i].ID] {
 			omitted[all[i].Cut]++
-			if better(&all[i], worst) {
+			if before(&all[i], worst) {
 				t.Fatalf("%s was left out, but is better than %s", all[i].ID, worst.ID)
 			}
 		}

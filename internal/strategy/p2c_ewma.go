@@ -50,11 +50,10 @@ func (p2cEWMA) Pick(r *route.Round) int {
 	if b >= a {
 		b++
 	}
-	sa, sb := note(r, a), note(r, b)
-	if sb < sa || sb == sa && r.IntN(2) == 0 {
+	if scoreA, scoreB := note(r, a), note(r, b); scoreB < scoreA {
 		return b
 	}
-	return a
+	return a // also of equals: either was drawn first with the same probability
 }
 
 // note scores candidate i and records the score.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"evenkeel/internal/route"
 )
 
 func TestRoundRobinGoesInOrder(t *testing.T) {
@@ -16,6 +18,19 @@ func TestRoundRobinGoesInOrder(t *testing.T) {
 		if i%3 > 0 { // load does not matter
 			c.success(l)
 		}
+	}
+}
+
+// TestRoundRobinGoesOnOverAReload: a new fleet does not begin with the first again.
+func TestRoundRobinGoesOnOverAReload(t *testing.T) {
+	c := newClient(t, build1(t, "round_robin", equal(4)...))
+	for i := range 40 {
+		adopt(t, c.r, route.PoolSpec{Model: "m", Strategy: build(t, "round_robin"), Deployments: equal(4)})
+		l := c.pick()
+		if want := fmt.Sprintf("e%d/m", i%4); l.Deployment().ID != want {
+			t.Fatalf("pick %d is %s, want %s", i, l.Deployment().ID, want)
+		}
+		c.success(l)
 	}
 }
 

@@ -51,24 +51,30 @@ func TestWeightedIsExact(t *testing.T) {
 			ds[i].Weight = w
 		}
 		c := newClient(t, build1(t, "weighted", ds...))
-		s := newShares(ds)
-		lowest, highest := map[string]float64{}, map[string]float64{}
-		for n := range picks {
+		// In whole numbers, so that nothing is lost to rounding: a lag of total is one pick.
+		millionths, total := map[string]int64{}, int64(0)
+		for _, d := range ds {
+			millionths[d.ID] = int64(math.Round(d.Weight * 1e6))
+			total += millionths[d.ID]
+		}
+		counts, lowest, highest := map[string]int64{}, map[string]int64{}, map[string]int64{}
+		for n := range int64(picks) {
 			l := c.pick()
-			s.picked(l.Deployment().ID, nil)
+			counts[l.Deployment().ID]++
 			c.success(l)
-			for id, lag := range s.lag {
-				if math.Abs(lag) >= 1+1e-6 {
-					t.Fatalf("weights %v: after %d picks %s is %.4f picks from its share", weights, n+1, id, lag)
+			for id, w := range millionths {
+				lag := w*(n+1) - counts[id]*total
+				if lag <= -total || lag >= total {
+					t.Fatalf("weights %v: after %d picks %s is %.4f picks from its share", weights, n+1, id, float64(lag)/float64(total))
 				}
 				lowest[id], highest[id] = min(lowest[id], lag), max(highest[id], lag)
-				if highest[id]-lowest[id] >= 2+1e-6 {
+				if highest[id]-lowest[id] >= 2*total {
 					t.Fatalf("weights %v: %s is two picks off in a window", weights, id)
 				}
 			}
 		}
 		for i, w := range weights {
-			if w == 0 && s.picks[ds[i].ID] != 0 {
+			if w == 0 && counts[ds[i].ID] != 0 {
 				t.Errorf("weights %v: %s with weight 0 was picked", weights, ds[i].ID)
 			}
 		}
@@ -80,6 +86,8 @@ func TestWeightedIsExact(t *testing.T) {
 	f(2000, 0.5, 0.49, 0.01)
 	f(5000, 0.001, 1, 1000)
 	f(3000, 70, 30)
+	f(3000, 9, 8, 8, 8, 3) // 9/36 is due at 4 exactly, 8/36 half a pick later
+	f(3000, 3, 8, 8, 9, 8)
 	f(3000, 1e9, 1, 1e-6)
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 100 {
@@ -88,6 +96,10 @@ func TestWeightedIsExact(t *testing.T) {
 			weights[i] = math.Round(math.Exp(6*rng.Float64()-3)*1000)/1000 + 0.001
 		}
 		f(1000, weights...)
+		for i := range weights { // small whole numbers: turns that are due at the same time
+			weights[i] = float64(1 + rng.IntN(9))
+		}
+		f(300, weights...)
 	}
 }
 
