@@ -43,6 +43,9 @@ type App struct {
 
 	first     chan struct{} // closed when every endpoint has been asked once
 	firstOnce sync.Once
+
+	hurry     chan struct{} // closed when a drain may not go on
+	hurryOnce sync.Once
 }
 
 // Options of an App.
@@ -59,7 +62,7 @@ func New(c *config.Config, o Options) (*App, error) {
 		budget: exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
 		ring:   ledger.NewRing(c.Explain.RingMiB << 20),
 		probes: &http.Transport{IdleConnTimeout: 4 * time.Second, MaxIdleConnsPerHost: 1, DisableCompression: true},
-		wake:   make(chan struct{}, 1), first: make(chan struct{}),
+		wake:   make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}),
 		reports: map[string]discovery.Report{}, endpoints: map[string]*upstream.Endpoint{}, settings: map[string]upstream.Options{},
 	}
 	metrics, err := telemetry.New(telemetry.Options{

@@ -19,6 +19,7 @@ type gated struct {
 
 	started, running, left atomic.Int64 // requests; left: whose client was gone before the gate opened
 	probes                 atomic.Int64 // GETs
+	loading                atomic.Bool  // it says that it is not ready
 }
 
 func newGated(t *testing.T, models ...string) *gated {
@@ -76,6 +77,10 @@ func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *gated) page(w http.ResponseWriter, r *http.Request) {
+	if g.loading.Load() {
+		http.Error(w, "loading", http.StatusServiceUnavailable)
+		return
+	}
 	if r.URL.Path != "/v1/models" {
 		http.NotFound(w, r)
 		return

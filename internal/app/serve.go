@@ -133,17 +133,21 @@ func (a *App) drain(data *http.Server) {
 	if n := a.proxy.Running(); n > 0 {
 		a.logger.Info("draining", "running", n, "timeout", limit)
 	}
-	if !a.idleWithin(limit) {
-		a.logger.Warn("the drain timeout is over; cutting what still runs", "running", a.proxy.Running())
+	if !a.idleWithin(limit, a.hurry) {
+		a.logger.Warn("the drain is over; cutting what still runs", "running", a.proxy.Running())
 		a.proxy.Cut()
-		a.idleWithin(cutPatience)
+		a.idleWithin(cutPatience, nil)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = data.Shutdown(ctx) // lets answers reach the sockets; Close follows
 }
 
-func (a *App) idleWithin(limit time.Duration) bool {
+// Cut ends a drain that runs, or the next one at once: what still runs is told so. Calling it again does nothing.
+func (a *App) Cut() { a.hurryOnce.Do(func() { close(a.hurry) }) }
+
+// idleWithin waits until nothing runs and reports whether that came about before limit and before hurry was closed.
+func (a *App) idleWithin(limit time.Duration, hurry <-chan struct{}) bool {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	look := time.NewTicker(drainLook)
@@ -151,6 +155,8 @@ func (a *App) idleWithin(limit time.Duration) bool {
 	for a.proxy.Running() > 0 {
 		select {
 		case <-deadline.C:
+			return false
+		case <-hurry:
 			return false
 		case <-look.C:
 		}

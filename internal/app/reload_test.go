@@ -1,0 +1,361 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"evenkeel/internal/mock"
+	"evenkeel/internal/route"
+)
+
+// reload gives the App another configuration and demands that it takes it.
+func (w *world) reload(text string) {
+	w.t.Helper()
+	if err := w.app.Reload(parse(w.t, text)); err != nil {
+		w.t.Fatalf("reload: %v", err)
+	}
+}
+
+// running streams: n of them, each after its first content.
+func (w *world) streams(n int, model string) []*stream {
+	w.t.Helper()
+	all := make([]*stream, n)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { all[i], errs[i] = w.tryStream(model) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func (w *world) allWhole(streams []*stream) {
+	w.t.Helper()
+	for _, s := range streams {
+		w.whole(s)
+	}
+}
+
+// inFlight is what the router counts at an endpoint.
+func (w *world) inFlight(endpoint string) int {
+	n := 0
+	for _, d := range w.app.router.View(time.Now()).Deployments {
+		if d.Endpoint == endpoint {
+			n += d.InFlight
+		}
+	}
+	return n
+}
+
+const streamCount = 20
+
+func TestReloadDuringStreams(t *testing.T) {
+	a, b := newGated(t, "m"), newGated(t, "m")
+	both := fmt.Sprintf("endpoints:\n  a: {url: %q}\n  b: {url: %q}\nstrategy: least_connections\n", a.URL, b.URL)
+	onlyB := fmt.Sprintf("endpoints:\n  b: {url: %q}\nstrategy: least_connections\n", b.URL)
+	w := start(t, parse(t, both))
+	w.serves("m")
+	streams := w.streams(streamCount, "m")
+	before := w.app.current.Load().Proxy.Endpoints
+
+	w.reload(both) // no change
+	if after := w.app.current.Load().Proxy.Endpoints; after["a"] != before["a"] || after["b"] != before["b"] {
+		t.Error("a reload without a change made new connections to the endpoints")
+	}
+	if n := w.inFlight("a") + w.inFlight("b"); n != streamCount || w.inFlight("a") != streamCount/2 {
+		t.Errorf("%d streams at a and %d at b are counted after the reload, want %d each", w.inFlight("a"), w.inFlight("b"), streamCount/2)
+	}
+
+	w.reload(both + "models:\n  alias: {providers: [{name: a, model: m}]}\n") // a new model
+	w.serves("alias", "m")
+	streams = append(streams, w.stream("alias"))
+
+	w.reload(onlyB) // the endpoint in use is removed
+	w.serves("m")
+	startedAtA := a.started.Load()
+	streams = append(streams, w.streams(4, "m")...)
+	if n := a.started.Load() - startedAtA; n != 0 {
+		t.Errorf("%d new requests went to the endpoint that was removed", n)
+	}
+	if answer := w.chat("alias"); answer.status != http.StatusNotFound {
+		t.Errorf("the model that was removed: %d %s", answer.status, answer.body)
+	}
+	if n := w.metric("evenkeel_in_flight", `deployment="a/m"`); int(n) != streamCount/2+1 {
+		t.Errorf("evenkeel_in_flight of the removed endpoint is %v while %d streams run there", n, streamCount/2+1)
+	}
+
+	w.refuses("endpoints: {b: {url: not-a-url}}", "http://")
+	w.refuses(strings.Replace(onlyB, "least_connections", "round_robbin", 1), "round_robin")
+
+	if left := a.left.Load() + b.left.Load(); left != 0 {
+		t.Errorf("%d running streams were cut", left)
+	}
+	a.open()
+	b.open()
+	w.allWhole(streams)
+	w.quiet()
+	w.await("the removed endpoint has no series of load any more", func() bool {
+		_, n := w.series("evenkeel_in_flight", `deployment="a/m"`)
+		return n == 0
+	})
+}
+
+// Endpoints that are not ready are asked every half second. One that was removed is not, while the one that stays is.
+func TestRemovedEndpointIsNotProbed(t *testing.T) {
+	removed, stays := newGated(t, "m"), newGated(t, "m")
+	removed.loading.Store(true)
+	stays.loading.Store(true)
+	onlyStays := fmt.Sprintf("endpoints:\n  stays: {url: %q}\n", stays.URL)
+	w := start(t, parse(t, onlyStays+fmt.Sprintf("  removed: {url: %q}\n", removed.URL)))
+	w.await("both are asked again and again", func() bool { return removed.probes.Load() > 1 && stays.probes.Load() > 1 })
+	w.reload(onlyStays)
+	since := stays.probes.Load()
+	w.await("the new watch has begun", func() bool { return stays.probes.Load() > since })
+	asked := removed.probes.Load()
+	w.await("the endpoint that stays was asked twice more", func() bool { return stays.probes.Load() > since+2 })
+	if n := removed.probes.Load() - asked; n != 0 {
+		t.Errorf("the removed endpoint was asked %d times meanwhile", n)
+	}
+}
+
+// refuses demands that a configuration is refused as serve would refuse it.
+func (w *world) refuses(text, why string) {
+	w.t.Helper()
+	c, err := parseErr(text)
+	if err == nil {
+		err = w.app.Reload(c)
+	} else {
+		w.app.ReloadFailed()
+	}
+	if err == nil || !strings.Contains(err.Error(), why) {
+		w.t.Errorf("reload of %q: error %v, want one that says %q", text, err, why)
+	}
+	if ok := w.metric("evenkeel_config_last_reload_successful"); ok != 0 {
+		w.t.Errorf("evenkeel_config_last_reload_successful is %v after a reload that failed", ok)
+	}
+}
+
+func TestReloadMetric(t *testing.T) {
+	e := engine(t, mock.Config{Models: []string{"m"}})
+	text := fmt.Sprintf("endpoints: {a: {url: %q}}", e.URL())
+	w := start(t, parse(t, text))
+	w.serves("m")
+	const name = "evenkeel_config_last_reload_successful"
+	if v, n := w.series(name); n != 1 || v != 1 {
+		t.Errorf("after the start %s is %v (%d series), want 1", name, v, n)
+	}
+	first := w.metric("evenkeel_config_last_reload_success_timestamp_seconds")
+	w.refuses("{", "not")
+	if at := w.metric("evenkeel_config_last_reload_success_timestamp_seconds"); at != first {
+		t.Error("a reload that failed moved the time of the last good one")
+	}
+	w.reload(text)
+	if v := w.metric(name); v != 1 {
+		t.Errorf("after a good reload %s is %v", name, v)
+	}
+	if a := w.chat("m"); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// find returns what the router knows about a deployment.
+func (w *world) find(id string) route.DeploymentView {
+	for _, d := range w.app.router.View(time.Now()).Deployments {
+		if d.ID == id {
+			return d
+		}
+	}
+	return route.DeploymentView{}
+}
+
+func TestReloadKeepsWhatWasLearned(t *testing.T) {
+	good := engine(t, mock.Config{Name: "good", Models: []string{"m"}})
+	bad := engine(t, mock.Config{Name: "bad", Models: []string{"m", "own"}})
+	text := fmt.Sprintf("strategy: round_robin\nendpoints:\n  good: {url: %q}\n  bad: {url: %q}\n", good.URL(), bad.URL())
+	w := start(t, parse(t, text))
+	w.serves("m", "own")
+	for range 4 {
+		w.whole(w.stream("m"))
+	}
+	if err := bad.SetFault(mock.Fault{Kind: "status", Status: 500}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the failing deployment is out", func() bool {
+		w.chat("own")
+		return w.find("bad/own").Breaker.State == route.Open
+	})
+	goodBefore, badBefore := w.find("good/m"), w.find("bad/own")
+	if goodBefore.TTFT == 0 {
+		t.Fatal("no time to first token was learned")
+	}
+	for _, change := range []string{"", "models: {alias: {providers: [{name: good, model: m}]}}\n", "deadlines: {response: 10s}\n", "retry: {max_attempts: 2}\n"} {
+		w.reload(text + change)
+		goodAfter, badAfter := w.find("good/m"), w.find("bad/own")
+		if goodAfter.TTFT != goodBefore.TTFT || goodAfter.Totals != goodBefore.Totals {
+			t.Errorf("after %q: %+v was learned, before %+v", change, goodAfter, goodBefore)
+		}
+		if badAfter.Breaker.Since != badBefore.Breaker.Since || badAfter.Breaker.Since.IsZero() {
+			t.Errorf("after %q: the breaker is %+v, before %+v", change, badAfter.Breaker, badBefore.Breaker)
+		}
+	}
+}
+
+// What is known about an endpoint that is down stays known over a reload, also one that starts all watches anew.
+func TestReloadWhileAnEndpointIsDown(t *testing.T) {
+	up := engine(t, mock.Config{Name: "up", Models: []string{"m"}})
+	down := engine(t, mock.Config{Name: "down", Models: []string{"own"}})
+	text := fmt.Sprintf("endpoints:\n  up: {url: %q}\n  down: {url: %q}\n", up.URL(), down.URL())
+	w := start(t, parse(t, text))
+	w.serves("m", "own")
+	down.Kill()
+	other := engine(t, mock.Config{Name: "other", Models: []string{"more"}})
+	w.reload(text + fmt.Sprintf("  other: {url: %q}\n", other.URL()))
+	w.serves("m", "more", "own")
+	w.logged("endpoint does not answer; it joins when it does", "down")
+	if a := w.chat("own"); a.status != http.StatusServiceUnavailable && a.status != http.StatusBadGateway {
+		t.Errorf("the model of the endpoint that is down: %d %s, want 502 or 503", a.status, a.body)
+	}
+	w.serves("m", "more", "own")
+	if err := down.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	w.await("it is back", func() bool { return w.chat("own").status == http.StatusOK })
+}
+
+func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
+	e := engine(t, mock.Config{Models: []string{"m"}})
+	text := fmt.Sprintf("endpoints: {a: {url: %q}}\n", e.URL())
+	w := start(t, parse(t, text))
+	w.serves("m")
+	w.reload("listen: 127.0.0.1:1\nmetrics: 127.0.0.1:2\nlog: {level: error}\nexplain: {ring_mib: 1}\n" + text)
+	const warning = "a changed setting takes effect only after a restart"
+	for _, setting := range []string{"listen", "metrics", "log", "explain.ring_mib"} {
+		w.logged(warning, setting)
+	}
+	if n := len(w.lines(warning)); n != 4 {
+		t.Errorf("%d settings are warned about, want 4", n)
+	}
+	if a := w.chat("m"); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// A file that moves the listener to loopback needs no keys; but what listens still is reachable by others.
+func TestReloadDoesNotOpenARunningListener(t *testing.T) {
+	e := engine(t, mock.Config{Models: []string{"m"}})
+	const hash = "0000000000000000000000000000000000000000000000000000000000000001"
+	text := fmt.Sprintf("endpoints: {a: {url: %q}}\n", e.URL())
+	c := parse(t, "listen: 0.0.0.0:0\nvirtual_keys: [{name: k, sha256: "+hash+"}]\n"+text)
+	w := start(t, c)
+	if a := w.chat("m"); a.status != http.StatusUnauthorized {
+		t.Fatalf("without a key: %d", a.status)
+	}
+	w.refuses("listen: 127.0.0.1:0\n"+text, "needs a restart, since listen can change only then")
+	if a := w.chat("m"); a.status != http.StatusUnauthorized {
+		t.Errorf("after the reload, without a key: %d", a.status)
+	}
+}
+
+// handles counts the file descriptors of this process, −1 where the system does not show them.
+func handles() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	return len(entries)
+}
+
+func TestManyReloadsLeaveNothingBehind(t *testing.T) {
+	var engines []*mock.Engine
+	text := "endpoints:\n"
+	for i := range 3 {
+		e := engine(t, mock.Config{Name: fmt.Sprint("e", i), Models: []string{"m"}})
+		engines = append(engines, e)
+		text += fmt.Sprintf("  e%d: {url: %q}\n", i, e.URL())
+	}
+	w := start(t, parse(t, text))
+	w.serves("m")
+	others := []string{
+		text,
+		text + "models: {alias: {providers: [{name: e0, model: m}, {name: e2, model: m}]}}\n",
+		strings.Replace(text, "e1: {", "e1: {weight: 2, ", 1),
+		text + "strategy: p2c_ewma\ndeadlines: {connect: 1s}\n",                                           // new connections
+		fmt.Sprintf("endpoints:\n  e0: {url: %q}\n  e2: {url: %q}\n", engines[0].URL(), engines[2].URL()), // one leaves
+	}
+	stop := make(chan struct{})
+	var traffic sync.WaitGroup
+	var failed sync.Map
+	for range 4 {
+		traffic.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if a := w.chat("m"); a.status != http.StatusOK || a.err != nil {
+					failed.Store(fmt.Sprintf("%d %v %s", a.status, a.err, a.body), true)
+				}
+			}
+		})
+	}
+	measure := func() (goroutines, fds int) {
+		runtime.GC()
+		return runtime.NumGoroutine(), handles()
+	}
+	reloads := func(n int) {
+		for i := range n {
+			w.reload(others[i%len(others)])
+			count := w.app.router.View(time.Now()).Epoch
+			w.chat("m")
+			if now := w.app.router.View(time.Now()).Epoch; now < count {
+				t.Fatalf("the epoch went back from %d to %d", count, now)
+			}
+		}
+	}
+	reloads(20) // what is opened once is open
+	goroutines, fds := measure()
+	reloads(100)
+	// Connections of endpoints that were replaced close once their last request has ended.
+	var lastGoroutines, lastFDs int
+	w.await("goroutines and file descriptors are as before", func() bool {
+		lastGoroutines, lastFDs = measure()
+		return lastGoroutines <= goroutines+10 && lastFDs <= fds+10
+	})
+	t.Logf("goroutines %d, then %d; file descriptors %d, then %d", goroutines, lastGoroutines, fds, lastFDs)
+	close(stop)
+	traffic.Wait()
+	failed.Range(func(what, _ any) bool {
+		t.Errorf("a request failed during the reloads: %v", what)
+		return true
+	})
+}
+
+// A configuration that names an alias with limits of its own must not keep the endpoint's models from being found.
+func TestAliasWithLimitsBesideDiscovery(t *testing.T) {
+	e := engine(t, mock.Config{Name: "e", Models: []string{"m", "other"}})
+	w := start(t, parse(t, fmt.Sprintf(`
+endpoints: {e: {url: %q}}
+models: {alias: {providers: [{name: e, model: m, limits: {in_flight: 3}}]}}
+`, e.URL())))
+	w.serves("alias", "m", "other")
+	for _, model := range []string{"alias", "m", "other"} {
+		if a := w.chat(model); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", model, a.status, a.body)
+		}
+	}
+	if n := w.find("e/m").Limits.InFlight; n != 3 {
+		t.Errorf("the limit of e/m is %d, want 3 whatever name it is asked for by", n)
+	}
+}
