@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -112,7 +111,9 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	if err != nil {
 		return err
 	}
-	logger := newLogger(cmd.ErrOrStderr(), c.Log)
+	lines := newLogWriter(cmd.ErrOrStderr())
+	defer lines.Close()
+	logger := newLogger(lines, c.Log)
 	for _, w := range warnings {
 		logger.Warn("configuration", "warning", w.String())
 	}
@@ -173,16 +174,4 @@ func reloadOnHangup(ctx context.Context, a *app.App, f serveFlags, urls []string
 		cancel()
 		<-done
 	}
-}
-
-func newLogger(w io.Writer, l config.Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		panic("BUG: cli: the log level was not validated: " + l.Level)
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
 }
