@@ -28,7 +28,7 @@ func (e Error) errorType(d Dialect) string {
 		return "authentication_error"
 	case e.Status == 403:
 		return "permission_error"
-	case e.Status == 404:
+	case e.Status == 404 && d == Anthropic:
 		return "not_found_error"
 	case e.Status == 413 && d == Anthropic:
 		return "request_too_large"

@@ -34,7 +34,7 @@ func TestErrorTypes(t *testing.T) {
 	f(Error{Status: 400}, "invalid_request_error", "invalid_request_error")
 	f(Error{Status: 401}, "authentication_error", "authentication_error")
 	f(Error{Status: 403}, "permission_error", "permission_error")
-	f(Error{Status: 404}, "not_found_error", "not_found_error")
+	f(Error{Status: 404}, "invalid_request_error", "not_found_error")
 	f(Error{Status: 413}, "invalid_request_error", "request_too_large")
 	f(Error{Status: 429}, "rate_limit_error", "rate_limit_error")
 	f(Error{Status: 502}, "server_error", "api_error")

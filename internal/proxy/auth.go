@@ -28,13 +28,13 @@ func (g *Generation) admit(r *http.Request, api llm.API) (tenant string, failure
 		// The table is keyed by hash, so the time of the look-up says nothing about a key's letters.
 		name, ok := g.Keys[sha256.Sum256([]byte(key))]
 		if key == "" || !ok {
-			return "", &llm.Error{Status: http.StatusUnauthorized, Type: "authentication_error", Code: "invalid_api_key",
+			return "", &llm.Error{Status: http.StatusUnauthorized, Code: "evenkeel_invalid_api_key",
 				Message: "A valid API key is needed: send it as Authorization: Bearer KEY or as x-api-key."}
 		}
 		tenant = name
 	}
 	if api.Name == "other" && !strings.HasPrefix(r.URL.Path, "/v1/") {
-		return "", &llm.Error{Status: http.StatusNotFound, Type: "not_found_error", Code: "evenkeel_unknown_path",
+		return "", &llm.Error{Status: http.StatusNotFound, Code: "evenkeel_unknown_path",
 			Message: "No such path. The API is under /v1/, for example POST /v1/chat/completions."}
 	}
 	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" && strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {

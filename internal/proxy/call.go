@@ -16,6 +16,9 @@ import (
 	"evenkeel/internal/route"
 )
 
+// codeUnknownModel is the one code of ours without our prefix: applications that use OpenAI's API look for it.
+const codeUnknownModel = "model_not_found"
+
 // statusClientGone is logged where a client left before it had a status. It is nginx's invention, and known.
 const statusClientGone = 499
 
@@ -121,7 +124,7 @@ func (g *Generation) chain(model string) ([]string, *llm.Error) {
 		return nil, &llm.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "evenkeel_no_model",
 			Message: fmt.Sprintf("The request names no model, and there are %d endpoints it could go to.", len(g.Endpoints))}
 	}
-	return nil, &llm.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "model_not_found", Param: "model",
+	return nil, &llm.Error{Status: http.StatusNotFound, Code: codeUnknownModel, Param: "model",
 		Message: fmt.Sprintf("The model %q does not exist here. GET /v1/models lists those that do.", clip(model))}
 }
 
@@ -152,8 +155,10 @@ func clientDeadline(h http.Header) (time.Duration, *llm.Error) {
 		}
 		return d, nil
 	}
-	if s, err := strconv.ParseFloat(h.Get("X-Stainless-Timeout"), 64); err == nil && s > 0 && s < 1e6 {
-		return time.Duration(s * float64(time.Second)), nil
+	for _, name := range []string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} { // the latter is how long Python's wait for bytes
+		if s, err := strconv.ParseFloat(h.Get(name), 64); err == nil && s > 0 && s < 1e6 {
+			return time.Duration(s * float64(time.Second)), nil
+		}
 	}
 	return 0, nil
 }

@@ -19,6 +19,7 @@ func writeError(w http.ResponseWriter, api llm.API, e *llm.Error) {
 	if h.Get(headerDepth) == "" {
 		h.Set(headerDepth, "0")
 	}
+	requestID(h, api)
 	if e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout {
 		h.Set("X-Should-Retry", "false")
 	}
@@ -26,6 +27,17 @@ func writeError(w http.ResponseWriter, api llm.API, e *llm.Error) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // the client may be gone; there is nothing more to tell it
+}
+
+// requestID gives SDKs the id they show to people, where upstream gave none: ours.
+func requestID(h http.Header, api llm.API) {
+	name := "X-Request-Id"
+	if api.Dialect == llm.Anthropic {
+		name = "Request-Id"
+	}
+	if h[name] == nil {
+		h[name] = h[headerID]
+	}
 }
 
 // retryHeaders tells a client when to come back. SDKs read the milliseconds first.

@@ -105,7 +105,7 @@ func (r *reply) close() {
 // way, once the exchange commits to it.
 func (r *reply) receive() *exchange.End {
 	c := r.c
-	if r.headSent && (r.res.StatusCode != http.StatusOK || r.res.Header.Get("Content-Type") != r.headType) {
+	if r.headSent && (r.res.StatusCode != http.StatusOK || r.res.Header.Get("Content-Type") != r.headType || r.src.raw()) {
 		return r.unfit()
 	}
 	for {
@@ -146,7 +146,7 @@ func (r *reply) unfit() *exchange.End {
 	class, o := judge(r.res, nil)
 	if class == llm.None {
 		class = llm.Malformed
-		o.Verdict, o.Class, o.Detail = route.DeploymentFault, class.String(), "another content type than the attempt before"
+		o.Verdict, o.Class, o.Detail = route.DeploymentFault, class.String(), "another content type or encoding than the attempt before"
 	}
 	return &exchange.End{Class: class, Outcome: o, Sent: true}
 }
@@ -259,7 +259,7 @@ func (r *reply) end(held, broken bool) *exchange.End {
 	} else {
 		o.ServedModel, o.Fingerprint = r.body.Model(), r.body.Fingerprint()
 	}
-	if !o.Reported && o.Verdict == route.Success {
+	if !o.Reported && (broken || o.Verdict == route.Success || streamed && r.events.Content()) {
 		o.InputTokens, o.OutputTokens = r.lease.Prompt(), r.body.OutputEstimate()
 		if streamed {
 			o.OutputTokens = r.events.OutputEstimate()
@@ -272,9 +272,6 @@ func (r *reply) end(held, broken bool) *exchange.End {
 func (r *reply) broke(e *exchange.End, err error) *exchange.End {
 	o := &e.Outcome
 	o.Verdict, o.Class, o.Detail = route.DeploymentFault, e.Class.String(), detailOf(err)
-	if !o.Reported {
-		o.InputTokens, o.OutputTokens = r.lease.Prompt(), r.events.OutputEstimate()
-	}
 	return e
 }
 
@@ -374,8 +371,8 @@ func (r *reply) fail(f *exchange.Failure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := llm.Error{Status: f.Status, Code: f.Code, Message: f.Message}
-	if f.Code == "model_not_found" {
-		e.Type, e.Param = "invalid_request_error", "model"
+	if f.Code == codeUnknownModel {
+		e.Param = "model"
 	}
 	if !r.headSent && !r.committed {
 		retryHeaders(c.w.Header(), f)
@@ -390,8 +387,10 @@ func (r *reply) fail(f *exchange.Failure) {
 		return
 	}
 	r.writeHead(-1)
-	e.Sequence = r.events.NextSequence()
-	r.write(e.Event(c.api, r.events.Open()))
+	if r.committed { // else nothing of the last attempt was sent
+		e.Sequence = r.events.NextSequence()
+	}
+	r.write(e.Event(c.api, r.committed && r.events.Open()))
 	r.flush()
 }
 
@@ -456,6 +455,7 @@ func (r *reply) writeHead(length int) {
 	if r.shape == events {
 		r.streamHeaders(h)
 	}
+	requestID(h, r.c.api)
 	r.ourHeaders()
 	r.sendHead(r.res.StatusCode)
 }

@@ -99,7 +99,7 @@ export default {
   async error_unknown_model(s) {
     const call = () => client(s).messages.create(ask(s, { model: 'no-such-model' }));
     const error = await expectError(Anthropic.NotFoundError, call);
-    check(error.type === 'not_found_error' && codeOf(error).startsWith('evenkeel_'), error);
+    check(error.type === 'not_found_error' && codeOf(error) === 'model_not_found', error);
     return error.message;
   },
 

@@ -186,7 +186,7 @@ export default {
   async error_unknown_model(s) {
     const call = () => client(s).chat.completions.create(ask(s, { model: 'no-such-model' }));
     const error = await expectError(OpenAI.NotFoundError, call);
-    check(error.status === 404 && error.code?.startsWith('evenkeel_'), error);
+    check(error.status === 404 && error.code === 'model_not_found', error);
     check(error.message.includes('no-such-model'), error.message);
     return `${error.code}: ${error.message}`;
   },

@@ -119,7 +119,7 @@ def count_tokens(s: Settings) -> str:
 def error_unknown_model(s: Settings) -> str:
     with client(s) as c:
         error = expect(anthropic.NotFoundError, lambda: c.messages.create(**ask(s) | {"model": "no-such-model"}))
-    check(error.type == "not_found_error" and code_of(error).startswith("evenkeel_"), error.body)
+    check(error.type == "not_found_error" and code_of(error) == "model_not_found", error.body)
     return error.message
 
 

@@ -195,7 +195,7 @@ def responses_stream(s: Settings) -> str:
 def error_unknown_model(s: Settings) -> str:
     with client(s) as c:
         error = expect(openai.NotFoundError, lambda: c.chat.completions.create(**ask(s) | {"model": "no-such-model"}))
-    check(error.status_code == 404 and str(error.code).startswith("evenkeel_"), error.body)
+    check(error.status_code == 404 and error.code == "model_not_found", error.body)
     check("no-such-model" in error.message, error.message)
     return f"{error.code}: {error.message}"
 
