@@ -90,7 +90,11 @@ func TestDrainTimeoutTellsClients(t *testing.T) {
 			t.Errorf("an exchange was logged as %v", l)
 		}
 	}
-	await(t, "upstream was cancelled", func() bool { return e.left.Load() == 6 && e.running.Load() == 0 })
+	// The one in the queue may have been let in for a moment by those cut before it.
+	w.await("upstream was cancelled", func() bool { return e.running.Load() == 0 })
+	if started, left := e.started.Load(), e.left.Load(); left != started || started > 7 {
+		t.Errorf("%d requests reached upstream and %d were cancelled, want all of at most 7", started, left)
+	}
 }
 
 // toldOfShutdown demands that a stream ends with an error event and not as if it were complete.

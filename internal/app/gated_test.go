@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 )
@@ -20,6 +21,9 @@ type gated struct {
 	started, running, left atomic.Int64 // requests; left: whose client was gone before the gate opened
 	probes                 atomic.Int64 // GETs
 	loading                atomic.Bool  // it says that it is not ready
+
+	mu  sync.Mutex
+	ids []string // X-Request-Id of the requests, in the order of arrival
 }
 
 func newGated(t *testing.T, models ...string) *gated {
@@ -41,6 +45,9 @@ func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request, _ := io.ReadAll(r.Body)
+	g.mu.Lock()
+	g.ids = append(g.ids, r.Header.Get("X-Request-Id"))
+	g.mu.Unlock()
 	g.started.Add(1)
 	g.running.Add(1)
 	defer g.running.Add(-1)
