@@ -16,7 +16,7 @@ func BenchmarkPickDone(b *testing.B) {
 				r := warmRouter(b, e.name, n)
 				f := route.Facts{Model: "m", PromptBytes: 4000}
 				b.ReportAllocs()
-				for i := range b.N {
+				for i := 0; b.Loop(); i++ {
 					f.Seed = uint64(i)
 					now := start.Add(time.Duration(i) * time.Millisecond)
 					l, _ := r.Pick(now, route.Query{Facts: &f, Model: "m"})
