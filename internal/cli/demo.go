@@ -64,37 +64,40 @@ func runDemo(cmd *cobra.Command, f demoFlags) (err error) {
 		defer file.Close()
 		logger = newLogger(file, config.Default().Log)
 	}
-	const first = "round_robin"
-	second := config.Default().Strategy.Name
-	fleet, err := startFleet(first, logger)
+	fleet, err := startFleet(logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, fleet.close()) }()
-	d := &demo{fleet: fleet, screen: newScreen(cmd.OutOrStdout()), half: f.duration / 2}
+	d := newDemoRun(fleet, newScreen(cmd.OutOrStdout()), f.duration/2)
 	defer d.screen.close()
-	var names []string
-	for _, e := range fleet.engines {
-		names = append(names, e.Name())
-	}
-	d.tallies = []*tally{newTally(first, names), newTally(second, names)}
-	return d.run(cmd.Context(), names, f.keep)
+	return d.run(cmd.Context(), f.keep)
 }
 
-// demo is one run of the command.
-type demo struct {
+// demoRun is one run of the command.
+type demoRun struct {
 	fleet   *demoFleet
 	screen  *screen
 	half    time.Duration
-	tallies []*tally
+	engines []string
+	tallies [2]*tally // in the order of the policies
+}
+
+func newDemoRun(f *demoFleet, s *screen, half time.Duration) *demoRun {
+	d := &demoRun{fleet: f, screen: s, half: half}
+	for _, e := range f.engines {
+		d.engines = append(d.engines, e.Name())
+	}
+	d.tallies = [...]*tally{newTally("round_robin", d.engines), newTally(config.Default().Strategy.Name, d.engines)}
+	return d
 }
 
 // errDemoFailed is the verdict of a demo whose figures have been printed.
 var errDemoFailed = quietError{errors.New("not every request was answered, or told that it was cut")}
 
-func (d *demo) run(ctx context.Context, names []string, keep bool) error {
+func (d *demoRun) run(ctx context.Context, keep bool) error {
 	d.introduce()
-	err := d.fleet.ready(ctx, 10*time.Second)
+	var err error
 	for step := 0; step < len(d.tallies) && err == nil; step++ {
 		err = d.phase(ctx, step)
 	}
@@ -104,12 +107,8 @@ func (d *demo) run(ctx context.Context, names []string, keep bool) error {
 		return err
 	}
 	first, second := d.tallies[0], d.tallies[1]
-	d.screen.print(report(first, second, names)...)
-	for _, t := range d.tallies {
-		for _, f := range counts(t.failed) {
-			d.screen.print(line{{fmt.Sprintf("  failed under %s: %d × %s", t.policy, f.n, f.what), red}})
-		}
-	}
+	width, _ := d.screen.size()
+	d.screen.print(report(first, second, d.engines, min(width-1, 100))...)
 	if ctx.Err() != nil {
 		return errDemoFailed
 	}
@@ -123,7 +122,7 @@ func (d *demo) run(ctx context.Context, names []string, keep bool) error {
 	return nil
 }
 
-func (d *demo) introduce() {
+func (d *demoRun) introduce() {
 	lines := []line{}
 	for _, e := range d.fleet.engines {
 		lines = append(lines, line{{"engine    ", faint}, {e.URL(), ""}, {"  " + e.Name(), faint}})
@@ -134,31 +133,31 @@ func (d *demo) introduce() {
 }
 
 // phase runs one half.
-func (d *demo) phase(ctx context.Context, step int) error {
+func (d *demoRun) phase(ctx context.Context, step int) error {
 	t := d.tallies[step]
 	if err := d.fleet.use(t.policy); err != nil {
 		return err
 	}
-	if err := d.fleet.ready(ctx, 10*time.Second); err != nil { // the killed engine may still be on trial
+	if err := d.fleet.ready(ctx, 10*time.Second); err != nil { // some may not have been asked yet, the killed one may be on trial
 		return err
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	p := &phase{
-		fleet: d.fleet, client: &demoClient{http: &http.Client{Transport: transport}, url: d.fleet.data}, plan: newPlan(d.half), tally: t,
-		show: func(p *phase) { d.show(p, step+1) }, say: func(e event) {},
+		fleet: d.fleet, plan: newPlan(d.half), tally: t, show: func(p *phase) { d.show(p, step+1) }, say: func(event) {},
+		client: &demoClient{http: &http.Client{Transport: transport, Timeout: time.Minute + 2*d.half}, url: d.fleet.data},
 	}
 	if !d.screen.live {
-		d.screen.print(line{{fmt.Sprintf("%d of 2: %s, %d requests in %s", step+1, t.policy, len(p.plan.traffic), brief(p.plan.until())), bold}})
+		d.screen.print(line{{fmt.Sprintf("%d of 2: %s, %d requests", step+1, t.policy, len(p.plan.traffic)), bold}})
 		p.say = func(e event) { d.screen.print(e.line()) }
 	}
 	err := p.run(ctx)
-	d.screen.print(summary(t))
+	d.screen.print(t.summary())
 	return err
 }
 
 // show updates the live view, or adds a line each second.
-func (d *demo) show(p *phase, step int) {
+func (d *demoRun) show(p *phase, step int) {
 	f := p.view(step)
 	if d.screen.live {
 		width, _ := d.screen.size()

@@ -16,13 +16,14 @@ import (
 
 const demoModel = "demo-model"
 
-// demoEngines are the engines of the demo. For its traffic (a request is 440 tokens of prompt and 42 of output in the
-// mean) they serve about 80, 28 and 8 requests per second: together four times what comes, the slow one less than a third.
+// demoEngines are the engines of the demo, as in a fleet that grew over years. For its traffic (a request is 440 tokens of
+// prompt and 42 of output in the mean) they serve about 85, 29 and 8 requests per second: together more than four times what
+// comes, but the slow one less than a third of it.
 func demoEngines() []mock.Config {
 	return []mock.Config{
-		{Name: "fast", PrefillTokensPerSecond: 12000, InterToken: 8 * time.Millisecond, BaseLatency: 15 * time.Millisecond, Slots: 32},
-		{Name: "medium", PrefillTokensPerSecond: 6000, InterToken: 14 * time.Millisecond, BaseLatency: 25 * time.Millisecond, Slots: 20},
-		{Name: "slow", PrefillTokensPerSecond: 3000, InterToken: 30 * time.Millisecond, BaseLatency: 40 * time.Millisecond, Slots: 12},
+		{Name: "fast", PrefillTokensPerSecond: 20000, InterToken: 8 * time.Millisecond, BaseLatency: 15 * time.Millisecond, Slots: 32},
+		{Name: "medium", PrefillTokensPerSecond: 9000, InterToken: 14 * time.Millisecond, BaseLatency: 25 * time.Millisecond, Slots: 20},
+		{Name: "slow", PrefillTokensPerSecond: 4000, InterToken: 40 * time.Millisecond, BaseLatency: 40 * time.Millisecond, Slots: 14},
 	}
 }
 
@@ -41,9 +42,9 @@ type demoFleet struct {
 	done chan error // what the balancer ended with
 }
 
-// startFleet starts engines and balancer. close ends them.
-func startFleet(strategy string, logger *slog.Logger) (*demoFleet, error) {
-	f := &demoFleet{http: &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Second}}
+// startFleet starts the engines, and a balancer with the default strategy. close ends them.
+func startFleet(logger *slog.Logger) (*demoFleet, error) {
+	f := &demoFleet{http: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}}
 	for i, c := range demoEngines() {
 		c.Models, c.OutputTokens, c.Seed = []string{demoModel}, 1000, demoSeed+uint64(i)
 		e, err := mock.New(c)
@@ -56,15 +57,15 @@ func startFleet(strategy string, logger *slog.Logger) (*demoFleet, error) {
 		}
 		f.engines = append(f.engines, e)
 	}
-	if err := f.startBalancer(strategy, logger); err != nil {
+	if err := f.startBalancer(logger); err != nil {
 		f.closeEngines()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *demoFleet) startBalancer(strategy string, logger *slog.Logger) error {
-	c, err := f.config(strategy)
+func (f *demoFleet) startBalancer(logger *slog.Logger) error {
+	c, err := f.config(config.Default().Strategy.Name)
 	if err != nil {
 		return err
 	}
@@ -205,18 +206,18 @@ func (f *demoFleet) ready(ctx context.Context, patience time.Duration) error {
 	defer again.Stop()
 	for {
 		seen, err := f.look(ctx)
-		serving := 0
+		usable := 0
 		for _, s := range seen {
-			if s.serves() {
-				serving++
+			if s.state != "open" { // half-open waits for a request: it comes with the traffic
+				usable++
 			}
 		}
-		if err == nil && serving == len(f.engines) {
+		if err == nil && usable == len(f.engines) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("only %d of %d engines serve after %v: %w", serving, len(f.engines), patience, ctx.Err())
+			return fmt.Errorf("only %d of %d engines can be used after %v: %w", usable, len(f.engines), patience, ctx.Err())
 		case err := <-f.done:
 			f.done <- err // for close
 			return fmt.Errorf("the balancer ended: %w", err)

@@ -17,17 +17,9 @@ type plan struct {
 	kill, back time.Duration
 }
 
-// until is when the last request comes.
-func (p *plan) until() time.Duration {
-	if len(p.traffic) == 0 {
-		return 0
-	}
-	return p.traffic[len(p.traffic)-1].at
-}
-
 func newPlan(half time.Duration) plan {
 	part := func(x float64) time.Duration { return time.Duration(x * float64(half)) }
-	return plan{half: half, traffic: schedule(demoSeed, part(0.75)), kill: part(0.40), back: part(0.60)}
+	return plan{half: half, traffic: schedule(demoSeed, part(0.70)), kill: part(0.40), back: part(0.60)}
 }
 
 // event is something worth a line.

@@ -3,18 +3,36 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // report sets the two policies side by side and says what it comes to.
-func report(first, second *tally, engines []string) []line {
+func report(first, second *tally, engines []string, width int) []line {
 	lines := []line{{}}
 	lines = append(lines, comparison(first, second, engines)...)
-	lines = append(lines, line{})
 	for _, text := range conclusion(first, second, engines) {
-		lines = append(lines, line{{text, ""}})
+		lines = append(lines, line{})
+		for _, part := range wrap(text, width) {
+			lines = append(lines, line{{part, ""}})
+		}
 	}
-	return append(lines, line{}, total(first, second))
+	return append(lines, total(first, second)...)
+}
+
+// wrap breaks text between words into lines of at most width columns.
+func wrap(text string, width int) []string {
+	var lines []string
+	for word := range strings.FieldsSeq(text) {
+		last := len(lines) - 1
+		if last >= 0 && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= width {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
 }
 
 func comparison(a, b *tally, engines []string) []line {
@@ -64,7 +82,7 @@ func conclusion(a, b *tally, engines []string) []string {
 	var first string
 	switch ratio := float64(before) / float64(after); {
 	case ratio >= 1.05:
-		first = fmt.Sprintf("Same traffic, same kill: with %s, the p99 of the time to first token (TTFT) is %.1f times shorter.", b.policy, ratio)
+		first = fmt.Sprintf("Same traffic, same kill: under %s the p99 of the time to first token (TTFT) is %.1f times shorter.", b.policy, ratio)
 	case ratio <= 1/1.05:
 		first = fmt.Sprintf("This time %s was no better: its p99 of the time to first token (TTFT) is %.1f times longer.", b.policy, 1/ratio)
 	default:
@@ -80,45 +98,51 @@ func conclusion(a, b *tally, engines []string) []string {
 	if qa <= qb {
 		return []string{first}
 	}
-	return []string{first, fmt.Sprintf("Why: %s gave %s %s of the requests, and up to %d queued there; %s gave it %s, and at most %d queued.",
-		a.policy, worst, percent(a.share(worst)), qa, b.policy, percent(b.share(worst)), qb)}
+	return []string{first, fmt.Sprintf("Why: %s gives every engine as many requests as the others, and %s cannot serve its part (%s): up to %d queued there. "+
+		"%s goes by what each engine still has to do: %s got %s, and no more than %d queued.",
+		a.policy, worst, percent(a.share(worst)), qa, b.policy, worst, percent(b.share(worst)), qb)}
 }
 
-// total is the account of every request.
-func total(a, b *tally) line {
-	failed := a.failures() + b.failures()
-	l := line{{fmt.Sprintf("%d requests: %d complete, %d cut by the kill after content and told so, ", a.asked+b.asked, a.complete+b.complete, a.toldCut+b.toldCut), ""},
-		{fmt.Sprintf("%d failed", failed), green}}
-	if failed > 0 {
-		l[1].style = red
+// total is the account of every request, with the reasons of those that failed.
+func total(a, b *tally) []line {
+	failed := span{fmt.Sprintf("%d failed", a.failures()+b.failures()), green}
+	if a.failures()+b.failures() > 0 {
+		failed.style = red
 	}
+	l := line{{fmt.Sprintf("%d requests: %d complete, %d cut by the kill and told so, ", a.asked+b.asked, a.complete+b.complete, a.toldCut+b.toldCut), ""}, failed}
 	if n := a.dropped + b.dropped; n > 0 {
 		l = append(l, span{fmt.Sprintf(", %d dropped when interrupted", n), yellow})
 	}
-	return append(l, span{".", ""})
+	lines := []line{{}, append(l, span{".", ""})}
+	for _, t := range []*tally{a, b} {
+		for _, f := range counts(t.failed) {
+			lines = append(lines, line{{fmt.Sprintf("  %d failed under %s: %s", f.n, t.policy, f.what), red}})
+		}
+	}
+	return lines
 }
 
 // nextSteps says how to go on, from the running demo or without it.
 func nextSteps(f *demoFleet, keep bool) []line {
-	command := func(text, why string) line { return line{{"  " + text, cyan}, {why, faint}} }
+	command := func(text string) line { return line{{"  " + text, cyan}} }
 	request := func(url, model string) []line {
 		return []line{
-			command("curl -N "+url+"/v1/chat/completions -H 'content-type: application/json' \\", ""),
-			command(`  -d '{"model": "`+model+`", "stream": true, "max_tokens": 40, "messages": [{"role": "user", "content": "Hello"}]}'`, ""),
+			command("curl -N " + url + "/v1/chat/completions \\"),
+			command("  -H 'content-type: application/json' \\"),
+			command(`  -d '{"model": "` + model + `", "stream": true, "max_tokens": 40,`),
+			command(`       "messages": [{"role": "user", "content": "Hello"}]}'`),
 		}
 	}
 	lines := []line{{}}
 	if keep {
-		lines = append(lines, line{{"The balancer and the engines stay up until Ctrl-C. Try, in another terminal:", bold}})
+		lines = append(lines, line{{"Balancer and engines stay up until Ctrl-C. Try, in another terminal:", bold}})
 		lines = append(lines, request(f.data, demoModel)...)
-		lines = append(lines,
-			command("evenkeel explain --admin-url "+f.admin+" last", "    why did it go there?"),
-			command("curl "+f.admin+"/deployments?format=text", "    how do the engines stand?"), line{})
+		lines = append(lines, command("evenkeel explain --admin-url "+f.admin+" last"), command("curl '"+f.admin+"/deployments?format=text'"), line{})
 	}
-	lines = append(lines, line{{"Next: put your own engines behind it (vLLM, SGLang, llama.cpp, Ollama, anything that speaks the OpenAI API):", bold}},
-		command("evenkeel serve http://gpu-1:8000 http://gpu-2:8000", ""))
+	lines = append(lines, line{{"Next: your own engines (vLLM, SGLang, llama.cpp, Ollama, ...) behind it:", bold}},
+		command("evenkeel serve http://gpu-1:8000 http://gpu-2:8000"))
 	if !keep {
 		lines = append(lines, request("http://127.0.0.1:8080", "YOUR-MODEL")...)
 	}
-	return append(lines, command("evenkeel explain last", "    why did the last request go where it went?"))
+	return append(lines, command("evenkeel explain last   # why did it go where it went?"))
 }

@@ -13,7 +13,7 @@ type frame struct {
 	policy     string
 	step       int // of two
 	now, until time.Duration
-	rows       []row
+	rows       []row // the last one stands for all engines
 	asked      int
 	complete   int
 	running    int
@@ -27,7 +27,7 @@ type frame struct {
 // row is one engine.
 type row struct {
 	name     string
-	state    string // as the balancer sees it: closed, half_open, open
+	state    string // as the balancer sees it: closed, half_open, open; "" for all engines
 	reason   string
 	out      time.Duration // for how long it has not served
 	share    float64       // of the picks, 0 to 1
@@ -43,6 +43,7 @@ func (p *phase) view(step int) frame {
 		policy: t.policy, step: step, now: t.span, until: p.plan.half, asked: t.asked, complete: t.complete, running: t.running(),
 		toldCut: t.toldCut, moved: t.moved, failed: t.failures(), cuts: counts(t.cuts), events: p.events,
 	}
+	all := row{name: "all", p50: t.ttft.quantile(0.50), p99: t.ttft.quantile(0.99)}
 	for _, e := range p.fleet.engines {
 		s, et := p.standing[e.Name()], t.engines[e.Name()]
 		r := row{
@@ -53,19 +54,21 @@ func (p *phase) view(step int) frame {
 			r.out = time.Since(s.since)
 		}
 		f.rows = append(f.rows, r)
+		all.share, all.inFlight, all.queued = all.share+r.share, all.inFlight+r.inFlight, all.queued+r.queued
 	}
+	f.rows = append(f.rows, all)
 	return f
 }
 
-const (
-	roomForBars = 90 // columns
-	shownEvents = 5
-)
+// shownEvents is how many of the last events the picture has: it is to fit into 24 lines.
+const shownEvents = 4
 
 // picture lays the frame out for a terminal of so many columns.
 func (f *frame) picture(width int) []line {
 	lines := []line{f.title(width), {}}
 	lines = append(lines, f.table(width)...)
+	lines = append(lines, line{})
+	lines = append(lines, f.bars(width)...)
 	lines = append(lines, line{}, line{
 		{"requests ", faint}, {strconv.Itoa(f.asked), bold}, {"   complete ", faint}, {strconv.Itoa(f.complete), bold},
 		{"   running ", faint}, {strconv.Itoa(f.running), bold}, {"   failed ", faint}, {strconv.Itoa(f.failed), ifAny(f.failed, red)},
@@ -126,33 +129,36 @@ func (f *frame) table(width int) []line {
 			rows[i] = append(r[:3:3], r[4:]...)
 		}
 	}
-	lines := columns(rows, 2, "")
-	if width < roomForBars {
-		return lines
+	return columns(rows, 2, "")
+}
+
+// bars show what runs and what is queued at each engine.
+func (f *frame) bars(width int) []line {
+	const name = 8
+	most := 1
+	for _, r := range f.rows[:len(f.rows)-1] {
+		most = max(most, r.inFlight)
 	}
-	lines[0] = append(lines[0], span{"   running ", faint}, span{"█", green}, span{" queued ", faint}, span{"▒", yellow})
-	room := width - lines[1].width() - 5
-	scale := 1.0
-	for _, r := range f.rows {
-		scale = min(scale, float64(room)/float64(max(r.inFlight, 1)))
+	scale := min(1, float64(width-name-2)/float64(most))
+	lines := make([]line, 0, len(f.rows))
+	for _, r := range f.rows[:len(f.rows)-1] {
+		queued := min(r.queued, r.inFlight) // the two are not counted at the same instant
+		lines = append(lines, line{pad(cell{r.name, bold}, name),
+			{strings.Repeat("█", int(float64(r.inFlight-queued)*scale)), green}, {strings.Repeat("▒", int(float64(queued)*scale)), yellow}})
 	}
-	for i, r := range f.rows {
-		queued := min(r.queued, r.inFlight)
-		running := int(float64(r.inFlight-queued) * scale)
-		lines[i+1] = append(lines[i+1], span{"   ", ""}, span{strings.Repeat("█", running), green},
-			span{strings.Repeat("▒", int(float64(queued)*scale)), yellow})
-	}
-	return lines
+	return append(lines, line{{strings.Repeat(" ", name), ""}, {"█", green}, {" running  ", faint}, {"▒", yellow}, {" queued at the engine", faint}})
 }
 
 func (r *row) cells() []cell {
 	state := cell{"serving", green}
 	switch r.state {
 	case "closed":
+	case "":
+		state.text = ""
 	case "half_open":
 		state = cell{"on trial", yellow}
 	default:
-		state = cell{"out " + brief(r.out) + ": " + r.reason, red}
+		state = cell{fmt.Sprintf("out %.1f s: %s", r.out.Seconds(), r.reason), red}
 	}
 	waiting := cell{strconv.Itoa(r.queued), ""}
 	if r.queued > 0 {
@@ -208,7 +214,7 @@ func (f *frame) plain() line {
 		}
 		parts[i] += fmt.Sprintf(", TTFT p50 %s p99 %s", brief(r.p50), brief(r.p99))
 		switch r.state {
-		case "closed":
+		case "closed", "":
 		case "half_open":
 			parts[i] += ", ON TRIAL"
 		default:
@@ -219,9 +225,9 @@ func (f *frame) plain() line {
 }
 
 // summary is what remains of a half when it is over.
-func summary(t *tally) line {
-	return line{{fmt.Sprintf("%-14s", t.policy), cyan}, {fmt.Sprintf("%d requests: %d complete, %d cut and told so, %d moved, %d failed; TTFT p50 %s, p99 %s",
-		t.asked, t.complete, t.toldCut, t.moved, t.failures(), brief(t.ttft.quantile(0.50)), brief(t.ttft.quantile(0.99))), ""}}
+func (t *tally) summary() line {
+	return line{{fmt.Sprintf("%-13s", t.policy), cyan}, {fmt.Sprintf(" %d requests, %d cut, %d failed, TTFT p50 %s, p99 %s",
+		t.asked, t.toldCut, t.failures(), brief(t.ttft.quantile(0.50)), brief(t.ttft.quantile(0.99))), ""}}
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
