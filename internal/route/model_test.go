@@ -506,7 +506,7 @@ func TestRandomOperations(t *testing.T) {
 func FuzzRandomOperations(f *testing.F) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 2))
-		b := make([]byte, 100<<seed%8)
+		b := make([]byte, 100<<seed)
 		for i := range b {
 			b[i] = byte(rng.Uint32())
 		}
