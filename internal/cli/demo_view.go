@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,12 +125,17 @@ func (f *frame) table(width int) []line {
 	for i := range f.rows {
 		rows = append(rows, f.rows[i].cells())
 	}
-	if width < 60 { // a narrow terminal goes without
-		for i, r := range rows {
-			rows[i] = append(r[:3:3], r[4:]...)
+	lines := columns(rows, 2, "")
+	for _, least := range []int{3, 3, 2} { // a narrow terminal goes without: in flight and queued (the bars show them), share
+		if lines[0].width() < width {
+			break
 		}
+		for i, r := range rows {
+			rows[i] = slices.Delete(r, least, least+1)
+		}
+		lines = columns(rows, 2, "")
 	}
-	return columns(rows, 2, "")
+	return lines
 }
 
 // bars show what runs and what is queued at each engine.
@@ -139,7 +145,7 @@ func (f *frame) bars(width int) []line {
 	for _, r := range f.rows[:len(f.rows)-1] {
 		most = max(most, r.inFlight)
 	}
-	scale := min(1, float64(width-name-2)/float64(most))
+	scale := min(1, float64(max(width-name-1, 0))/float64(most))
 	lines := make([]line, 0, len(f.rows))
 	for _, r := range f.rows[:len(f.rows)-1] {
 		queued := min(r.queued, r.inFlight) // the two are not counted at the same instant
