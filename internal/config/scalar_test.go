@@ -178,9 +178,9 @@ func TestUnfitNumbersInCode(t *testing.T) {
 	c.Retry.BudgetRatio = math.NaN()
 	err := c.Validate(nil)
 	want := `retry.budget_ratio: must be 0 to 1, is NaN
-endpoints.a.weight: must be 0 to 1000000000, is NaN
+endpoints.a.weight: must be 0, or 0.000001 to 1000000000, is NaN
 endpoints.b.url: is not a canonical address
-endpoints.b.weight: must be 0 to 1000000000, is +Inf
+endpoints.b.weight: must be 0, or 0.000001 to 1000000000, is +Inf
 models.m.providers[0].price.input: must be 0 or more, is NaN`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -119,8 +119,8 @@ func (v *validator) notNegative(at *path, n int) {
 
 // weight reports whether w is a weight that picks.
 func (v *validator) weight(at *path, w float64) bool {
-	if !(w >= 0 && w <= 1e9) {
-		v.fail(at, "must be 0 to 1000000000, is %v", w)
+	if w != 0 && !(w >= 1e-6 && w <= 1e9) {
+		v.fail(at, "must be 0, or 0.000001 to 1000000000, is %v", w)
 	}
 	return w != 0
 }

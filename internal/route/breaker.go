@@ -29,7 +29,7 @@ type breaker struct {
 	trial   bool          // a trial is outstanding
 	faults  int           // consecutive faults while closed
 	gen     uint32        // counts trips and recoveries; results of requests begun in an older one change nothing
-	out     time.Duration // length of the present time out, 0 when closed
+	out     time.Duration // length of the present or last time out, 0 after a success
 	until   time.Time     // when it becomes half-open
 	since   time.Time     // when it tripped
 	reason  string
@@ -81,15 +81,18 @@ func (b *breaker) hold(now, until time.Time, reason string) {
 	}
 }
 
+// close lets everything through again. How long the last time out was is remembered until an answer ends
+// well: a unit that begins well and then breaks again is out for longer each time.
 func (b *breaker) close() {
-	*b = breaker{gen: b.gen + 1}
+	*b = breaker{gen: b.gen + 1, out: b.out}
 }
 
 // evidence is what one finished request says about a unit.
 type evidence uint8
 
 const (
-	nothing evidence = iota // teaches nothing: the client left, the request was at fault
+	nothing   evidence = iota // teaches nothing: the client left, the request was at fault
+	promising                 // the answer has begun well: ends a trial, proves no more
 	good
 	fault  // counts towards a trip
 	outage // trips at once
@@ -104,14 +107,18 @@ func (b *breaker) learn(now time.Time, e evidence, gen uint32, trial bool, reaso
 		b.trial = false
 	}
 	switch e {
-	case good:
-		if b.tripped {
-			if trial {
-				b.close()
-			}
-			return
+	case promising:
+		if b.tripped && trial {
+			b.close()
 		}
-		b.faults = 0
+	case good:
+		switch {
+		case !b.tripped:
+			b.faults, b.out = 0, 0
+		case trial:
+			b.close()
+			b.out = 0
+		}
 	case fault:
 		if trial {
 			b.trip(now, reason)

@@ -314,3 +314,33 @@ func TestRetryInIsWhenAllBreakersLetGo(t *testing.T) {
 		t.Errorf("RetryIn %v, want 700ms", got)
 	}
 }
+
+// TestBeginningWellIsNoRecovery: a deployment whose answers begin and then break is out for longer each time, though
+// its first tokens end each trial.
+func TestBeginningWellIsNoRecovery(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	now := start
+	breakOff := func() {
+		l := mustPick(t, r, now, query("m"))
+		l.FirstToken(now)
+		l.Done(now, broken())
+	}
+	for _, want := range []time.Duration{1, 2, 4, 8} {
+		for range 3 {
+			breakOff()
+		}
+		if got := node1(t, r, now, "a/m").Breaker.Out; got != want*time.Second {
+			t.Fatalf("out for %v, want %v", got, want*time.Second)
+		}
+		now = now.Add(want * time.Second)
+	}
+	l := mustPick(t, r, now, query("m"))
+	l.FirstToken(now)
+	l.Done(now, success())
+	for range 3 {
+		breakOff()
+	}
+	if got := node1(t, r, now, "a/m").Breaker.Out; got != time.Second {
+		t.Errorf("out for %v after a good answer, want 1s", got)
+	}
+}

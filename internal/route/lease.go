@@ -102,7 +102,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 	for i := range l.marks[:l.nmarks] {
 		m := &l.marks[i]
 		if m.trial && m.gen == m.unit.breaker.gen {
-			m.unit.breaker.learn(now, good, m.gen, true, "")
+			m.unit.breaker.learn(now, promising, m.gen, true, "")
 			m.trial, m.gen = false, m.unit.breaker.gen
 			closed = true
 		}
