@@ -42,7 +42,7 @@ func (a *App) Listen() (Listeners, error) {
 		made, err := net.Listen("tcp", s.address)
 		if err != nil {
 			l.close()
-			return Listeners{}, fmt.Errorf("%s: %s: %w", s.setting, s.address, err)
+			return Listeners{}, fmt.Errorf("cannot serve at %s: %w; choose another address with --%s, or %s: in the configuration", s.address, err, s.setting, s.setting)
 		}
 		*s.into = made
 	}

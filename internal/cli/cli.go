@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"evenkeel/internal/config"
 )
 
 // version is set by the linker; see the Makefile.
@@ -46,6 +48,7 @@ type quietError struct{ error }
 func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the signal after the first one has its usual effect, unless the command listens to it
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -82,7 +85,7 @@ every decision afterwards.`,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("there is no command %q; evenkeel --help lists those there are", args[0])}
+				return usageError{unknownCommand(cmd, args[0])}
 			}
 			return cmd.Help()
 		},
@@ -93,6 +96,16 @@ every decision afterwards.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newDemo(), newServe(), newCheck(), newExplain(), newMock(), newVersion())
 	return root
+}
+
+func unknownCommand(root *cobra.Command, name string) error {
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return fmt.Errorf("there is no command %q%s (evenkeel --help says what each does)", name, config.DidYouMean(name, names))
 }
 
 func newVersion() *cobra.Command {

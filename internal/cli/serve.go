@@ -39,7 +39,7 @@ not up yet joins when it is. With --config, everything can be said; several file
 
 SIGHUP reads the configuration files again: all of it takes effect, or nothing and the log says why.
 SIGTERM drains: /readyz fails, running requests finish within drain_timeout, then their streams end with an
-error event.`,
+error event. A second SIGTERM does not wait for that, and a third one ends the process as it stands.`,
 		Example: `  evenkeel serve http://gpu-1:8000 http://gpu-2:8000
   evenkeel serve --listen 127.0.0.1:9000 --strategy round_robin http://127.0.0.1:8001 http://127.0.0.1:8002
   UPSTREAM_KEY=sk-... evenkeel serve --upstream-key '${UPSTREAM_KEY}' http://gpu-1:8000
@@ -125,10 +125,11 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	if err != nil {
 		return err
 	}
-	stop := reloadOnHangup(cmd.Context(), a, f, urls, logger)
-	defer stop()
+	defer reloadOnHangup(cmd.Context(), a, f, urls, logger)()
 	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name)
-	if err := a.Run(cmd.Context(), listeners); err != nil {
+	drain, stop := cutWhenAskedAgain(cmd.Context(), a, logger)
+	defer stop()
+	if err := a.Run(drain, listeners); err != nil {
 		return err
 	}
 	logger.Info("evenkeel ends")
@@ -173,5 +174,41 @@ func reloadOnHangup(ctx context.Context, a *app.App, f serveFlags, urls []string
 		signal.Stop(hangup)
 		cancel()
 		<-done
+	}
+}
+
+// cutWhenAskedAgain returns a context that ends with ctx: then the drain begins. From there on one more signal to
+// stop ends the drain, and another one the process. The returned function ends that and waits for it.
+func cutWhenAskedAgain(ctx context.Context, a *app.App, logger *slog.Logger) (context.Context, func()) {
+	signals := make(chan os.Signal, 1)
+	drain, begin := context.WithCancel(context.WithoutCancel(ctx))
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends with over
+		defer close(done)
+		select {
+		case <-ctx.Done():
+		case <-over:
+			return
+		}
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM) // before the drain, so that it can always be ended
+		begin()
+		for n := 0; ; n++ {
+			select {
+			case <-over:
+				return
+			case s := <-signals:
+				if n > 0 {
+					os.Exit(exitFailure)
+				}
+				logger.Warn("asked to stop again: the drain ends here", "signal", s)
+				a.Cut()
+			}
+		}
+	}()
+	return drain, func() {
+		signal.Stop(signals)
+		close(over)
+		<-done
+		begin()
 	}
 }
