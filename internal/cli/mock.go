@@ -60,7 +60,7 @@ Kinds of fault:
 	flags.IntVar(&f.slots, "slots", 0, "`requests` served at once, others queue; 0 = unlimited")
 	flags.IntVar(&f.queueLimit, "queue-limit", 0, "`requests` that may queue, more get 503; 0 = unlimited")
 	flags.IntVar(&f.outputTokens, "output-tokens", 16, "`length` of answers where the request names no limit")
-	flags.StringVar(&f.ownedBy, "owned-by", "", "owned_by in /v1/models; `vllm` makes it pass for vLLM (default evenkeel-mock)")
+	flags.StringVar(&f.ownedBy, "owned-by", "", "`owner` of the models in /v1/models; vllm makes it pass for vLLM (default evenkeel-mock)")
 	flags.StringVar(&f.apiKey, "api-key", "", "`key` that requests must carry (default none)")
 	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of texts and of faults with a rate")
 	return cmd
@@ -122,11 +122,23 @@ func announce(w io.Writer, control net.Addr, engines []*mock.Engine) {
 	fmt.Fprintf(w, "control http://%s/engines\n", control)
 }
 
+// helpWidth is how long what a fault does may be in one line.
+const helpWidth = 95
+
 // faultKinds lists what faults there are.
 func faultKinds() string {
 	var b strings.Builder
 	for _, k := range mock.FaultKinds() {
-		fmt.Fprintf(&b, "  %-13s %s\n", k.Name, k.Does)
+		at := 0 // column after the name
+		fmt.Fprintf(&b, "  %-13s", k.Name)
+		for word := range strings.FieldsSeq(k.Does) {
+			if at += 1 + len(word); at > helpWidth {
+				b.WriteString("\n" + strings.Repeat(" ", 15))
+				at = 1 + len(word)
+			}
+			b.WriteString(" " + word)
+		}
+		b.WriteByte('\n')
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

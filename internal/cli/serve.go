@@ -54,8 +54,8 @@ error event. A second SIGTERM does not wait for that, and a third one ends the p
 	flags.BoolVar(&f.noAuth, "no-auth", false, "serve everybody who can connect, also beyond loopback")
 	flags.StringVar(&f.upstreamKey, "upstream-key", "", "`key` for the URLs given: ${VARIABLE}, file:PATH or the key itself")
 	flags.StringVar(&f.strategy, "strategy", "", "`name` of the strategy (default least_tokens)")
-	flags.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (default info)")
-	flags.StringVar(&f.logFormat, "log-format", "", "text or json (default text)")
+	flags.StringVar(&f.logLevel, "log-level", "", "`level` of detail: debug, info, warn or error (default info)")
+	flags.StringVar(&f.logFormat, "log-format", "", "`form` of the lines: text or json (default text)")
 	return cmd
 }
 

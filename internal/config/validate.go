@@ -249,6 +249,29 @@ func (v *validator) models() {
 		v.providers(at.key("providers"), m, endpoints)
 		v.chain(at.key("fallback_chain"), m, models)
 	}
+	v.sharedLimits()
+}
+
+// sharedLimits demands the same limits wherever models share a deployment: it is limited once, whoever asks for it.
+func (v *validator) sharedLimits() {
+	type deployment struct{ endpoint, model string }
+	type use struct {
+		by     string
+		limits Limits
+	}
+	first := map[deployment]use{}
+	for _, m := range v.config.Models {
+		for i, p := range m.Providers {
+			d := deployment{p.Name, p.Model}
+			before, again := first[d]
+			if !again {
+				first[d] = use{m.Name, p.Limits}
+			} else if before.by != m.Name && before.limits != p.Limits {
+				v.fail((*path)(nil).keys("models", m.Name, "providers").index(i).key("limits"),
+					"%s at endpoint %s has other limits as a provider of %s; write the same in both", show(p.Model), p.Name, show(before.by))
+			}
+		}
+	}
 }
 
 // words is a set of names.
