@@ -84,9 +84,10 @@ func conclusion(a, b *tally, engines []string) []string {
 	case ratio >= 1.05:
 		first = fmt.Sprintf("Same traffic, same kill: under %s the p99 of the time to first token (TTFT) is %.1f times shorter.", b.policy, ratio)
 	case ratio <= 1/1.05:
-		first = fmt.Sprintf("This time %s was no better: its p99 of the time to first token (TTFT) is %.1f times longer.", b.policy, 1/ratio)
+		first = fmt.Sprintf("This time %s was no better: its p99 of the time to first token (TTFT) is %.1f times longer. "+
+			"Queues take time to build: try a longer --duration.", b.policy, 1/ratio)
 	default:
-		first = "This time both policies were equal in the p99 of the time to first token (TTFT)."
+		first = "This time both policies were equal in the p99 of the time to first token (TTFT). Queues take time to build: try a longer --duration."
 	}
 	worst := engines[0]
 	for _, e := range engines {
