@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -68,7 +71,20 @@ func fetchExplain(ctx context.Context, admin, id string, asJSON bool) (string, e
 		return "", fmt.Errorf("reading the answer of %s: %w", target, err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s", strings.TrimSpace(string(body)))
+		return "", refusal(admin, res, body)
 	}
 	return string(body), nil
+}
+
+// refusal words an answer that is not the record.
+func refusal(admin string, res *http.Response, body []byte) error {
+	var told struct{ Error string }
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch {
+	case kind == "text/plain":
+		return errors.New(strings.TrimSpace(string(body)))
+	case json.Unmarshal(body, &told) == nil && told.Error != "":
+		return errors.New(told.Error)
+	}
+	return fmt.Errorf("%s answers %s, but not as a balancer's admin listener does; is it the address given as --admin?", admin, res.Status)
 }
