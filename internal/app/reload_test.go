@@ -359,3 +359,57 @@ models: {alias: {providers: [{name: e, model: m, limits: {in_flight: 3}}]}}
 		t.Errorf("the limit of e/m is %d, want 3 whatever name it is asked for by", n)
 	}
 }
+
+// Who waits in the queue is let in at once when a reload gives more room, and answered at once when it takes the model away.
+func TestReloadReachesTheQueue(t *testing.T) {
+	e := newGated(t, "m")
+	text := func(limit int, model string) string {
+		return fmt.Sprintf("endpoints: {e: {url: %q, limits: {in_flight: %d}}}\nmodels: {%s: {providers: [{name: e, model: m}]}}", e.URL, limit, model)
+	}
+	w := start(t, parse(t, text(1, "alias")))
+	w.serves("alias", "m")
+	answers := make(chan answer, 4)
+	ask := func(running, waiting int) {
+		t.Helper()
+		go func() { answers <- w.chat("alias") }()
+		w.await(fmt.Sprintf("%d run and %d wait", running, waiting), func() bool {
+			return int(e.running.Load()) == running && int(w.metric("evenkeel_queue_depth")) == waiting
+		})
+	}
+	ask(1, 0)
+	ask(1, 1)
+	w.reload(text(2, "alias"))
+	w.await("the one that waited runs", func() bool { return e.running.Load() == 2 })
+	ask(2, 1)
+	w.reload(text(2, "other"))
+	if a := <-answers; a.status != http.StatusNotFound || !strings.Contains(a.body, "model_not_found") {
+		t.Errorf("the one that waited for the model that is gone: %d %s", a.status, a.body)
+	}
+	e.open()
+	for range 2 {
+		if a := <-answers; a.status != http.StatusOK {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+}
+
+// The same name at another address starts fresh; what runs at the old one goes on and is counted there.
+func TestReloadMovesAnEndpoint(t *testing.T) {
+	old, moved := newGated(t, "m"), newGated(t, "m")
+	text := func(url string) string { return fmt.Sprintf("endpoints: {e: {url: %q, limits: {in_flight: 2}}}", url) }
+	w := start(t, parse(t, text(old.URL)))
+	w.serves("m")
+	before := w.streams(2, "m")
+	w.reload(text(moved.URL))
+	w.await("the new address is known", func() bool { return moved.probes.Load() > 0 && len(w.models()) == 1 })
+	after := w.streams(2, "m") // the limit of the old address does not bind
+	if old.started.Load() != 2 || moved.started.Load() != 2 {
+		t.Errorf("%d requests at the old address and %d at the new one, want 2 and 2", old.started.Load(), moved.started.Load())
+	}
+	if n := w.metric("evenkeel_in_flight", `deployment="e/m"`); n != 4 {
+		t.Errorf("evenkeel_in_flight is %v, want the 4 of both addresses", n)
+	}
+	old.open()
+	moved.open()
+	w.allWhole(append(before, after...))
+}

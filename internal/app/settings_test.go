@@ -347,3 +347,42 @@ func TestMetricsListener(t *testing.T) {
 		t.Errorf("it answers /explain/last: %.200s", a.body)
 	}
 }
+
+// A model that nobody has is refused in the words of the client's API, and nobody is asked.
+func TestUnknownModel(t *testing.T) {
+	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, Record: 50})
+	w := start(t, parse(t, endpoint(e.URL(), "")))
+	w.serves("m")
+	for path, want := range map[string]string{
+		"/v1/chat/completions": `"code":"model_not_found"`,
+		"/v1/messages":         `"type":"not_found_error"`,
+		"/v1/embeddings":       `"code":"model_not_found"`,
+	} {
+		a := w.do(http.MethodPost, w.url+path, body("unknown", `,"max_tokens":5,"input":"x"`))
+		if a.status != http.StatusNotFound || !strings.Contains(a.body, want) || !strings.Contains(a.body, "unknown") {
+			t.Errorf("%s: %d %s, want 404 with %s", path, a.status, a.body, want)
+		}
+	}
+	if n := len(posts(e)); n != 0 {
+		t.Errorf("the engine was asked %d times", n)
+	}
+}
+
+// The client's own request id need not be unique: both are served, and told apart by ours.
+func TestSameRequestIDTwice(t *testing.T) {
+	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, Record: 50})
+	w := start(t, parse(t, endpoint(e.URL(), "")))
+	w.serves("m")
+	ids := map[string]bool{}
+	for range 2 {
+		a := w.chat("m", "X-Request-Id", "the-same")
+		if a.status != http.StatusOK {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		ids[a.header.Get("X-Evenkeel-Id")] = true
+	}
+	if len(ids) != 2 || len(posts(e)) != 2 {
+		t.Errorf("ids %v, %d requests upstream; want 2 of each", ids, len(posts(e)))
+	}
+	w.await("both are logged", func() bool { return len(w.lines("exchange")) == 2 })
+}
