@@ -58,44 +58,47 @@ type bed struct {
 }
 
 // newBed builds and starts everything, and returns when it serves.
-func newBed(ctx context.Context) (b *bed, err error) {
+func newBed(ctx context.Context) (*bed, error) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		return nil, fmt.Errorf("nginx is not installed: run `make setup` (Debian package nginx-light): %w", err)
 	}
-	b = &bed{proxies: map[target]*process{}, places: map[string]place{}}
-	if b.dir, err = os.MkdirTemp("", "evenkeel-bench-"); err != nil {
+	dir, err := os.MkdirTemp("", "evenkeel-bench-")
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
+	b := &bed{dir: dir, proxies: map[target]*process{}, places: map[string]place{}}
+	if err := b.start(ctx); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func (b *bed) start(ctx context.Context) error {
 	binary := filepath.Join(b.dir, "evenkeel")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "evenkeel/cmd/evenkeel")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build: %w\n%s", err, out)
+		return fmt.Errorf("go build: %w\n%s", errors.Join(err, ctx.Err()), out)
 	}
 	for _, m := range models {
 		if err := b.startEngines(ctx, binary, m); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := b.startEvenkeel(ctx, binary); err != nil {
-		return nil, err
+		return err
 	}
 	p, err := startNginx(b.dir, b.places)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.processes, b.proxies[nginx] = append(b.processes, p), p
 	for _, place := range b.places {
 		if err := eventually(ctx, p, func() bool { return newConn(place.nginx).listening() }); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return b, nil
+	return nil
 }
 
 func (c *conn) listening() bool {

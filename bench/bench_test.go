@@ -53,6 +53,25 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
+// A run that is stopped while it starts leaves nothing.
+func TestStoppedAtOnce(t *testing.T) {
+	if _, err := exec.LookPath("nginx"); err != nil {
+		t.Skip("nginx is missing: TestSmoke says so too")
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b, err := newBed(ctx)
+	if b != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("newBed: %v, %v, want that it was cancelled", b, err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestEndsWhatItStarted(t *testing.T) {
 	p, err := start(t.TempDir(), "sleeper", "sh", "-c", "sleep 1000 & echo ready; wait")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // nginxConfig is what an operator would write to put nginx before inference engines: one worker per core, nothing
-// buffered on the way to the client, connections kept on both sides for good, an access log (buffered, so one write
-// for hundreds of lines; evenkeel writes its lines one by one).
+// buffered on the way to the client, connections kept on both sides for good, an access log that is written in
+// batches, as evenkeel's is.
 func nginxConfig(dir string, targets map[string]place) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `daemon off;

@@ -61,8 +61,8 @@ func render(a about, o options, r results) string {
 	fmt.Fprintf(&b, "One run of `make bench`: %d rounds, direct, nginx and evenkeel interleaved on the same mock engines over loopback. ", o.rounds)
 	fmt.Fprintf(&b, "Medians of the rounds; ratios are paired within each round. CPU time is the process's own, user and system, from /proc: "+
 		"all of nginx's processes, all of evenkeel's threads. The load, the engines and the proxy share the machine, so rates say little and CPU time much. "+
-		"nginx runs one worker per core, unbuffered, with connections kept on both sides and a buffered access log; evenkeel as it is without "+
-		"configuration, with its metrics, the ring for `explain` and a log line per request. Every answer is compared byte for byte with what the engine gives.\n\n")
+		"nginx runs one worker per core, unbuffered, with connections kept on both sides and an access log; evenkeel as it is without "+
+		"configuration, with its metrics, the ring for `explain` and a log line per request; both write their logs in batches. Every answer is compared byte for byte with what the engine gives.\n\n")
 	for _, c := range o.cells {
 		fmt.Fprintf(&b, "- **%s**: %s%s\n", c.name, c.about, length(c, o))
 	}
