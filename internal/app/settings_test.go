@@ -1,10 +1,12 @@
 package app
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -385,4 +387,37 @@ func TestSameRequestIDTwice(t *testing.T) {
 		t.Errorf("ids %v, %d requests upstream; want 2 of each", ids, len(posts(e)))
 	}
 	w.await("both are logged", func() bool { return len(w.lines("exchange")) == 2 })
+}
+
+// Without an admin listener everything else works.
+func TestWithoutAdminListener(t *testing.T) {
+	e := engine(t, mock.Config{Models: []string{"m"}})
+	c := *parse(t, endpoint(e.URL(), "explain: {ring_mib: 0}"))
+	c.Admin = ""
+	a, err := New(&c, Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := a.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Admin != nil || l.Metrics != nil {
+		t.Errorf("listeners %+v, want that for data alone", l)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, l) }() // ends with ctx
+	w := &world{t: t, app: a, url: "http://" + l.Data.Addr().String(), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	w.serves("m")
+	if got := w.chat("m"); got.status != http.StatusOK {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := len(a.ring.Last(1)); n != 0 {
+		t.Errorf("%d records are kept in a ring of 0 MiB", n)
+	}
 }

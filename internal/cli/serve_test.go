@@ -103,6 +103,7 @@ func TestTerminationDrains(t *testing.T) {
 	s := p.stream("")
 	p.signal(syscall.SIGTERM)
 	p.says("draining", 1)
+	p.signal(syscall.SIGHUP) // neither ends it nor reloads
 	if status, body := get(p.url + "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "draining") {
 		t.Errorf("readyz: %d %q", status, body)
 	}
@@ -268,6 +269,45 @@ func TestHangupKeepsFlags(t *testing.T) {
 		_, body := get(p.admin + "/explain/last")
 		return strings.Contains(body, `"strategy": "p2c_ewma"`)
 	})
+}
+
+// A key in a file is read again, so that keys can be rotated.
+func TestHangupRotatesAKey(t *testing.T) {
+	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, Record: 100})
+	dir := t.TempDir()
+	key := write(t, filepath.Join(dir, "key"), canary+"old\n")
+	file := write(t, filepath.Join(dir, "c.yaml"), fmt.Sprintf("endpoints: {e: {url: %q, api_key: 'file:key', models: [m]}}\n", e.URL()))
+	p := serve(t, "--config", file)
+	sent := func() string {
+		t.Helper()
+		if status, body := do(http.MethodPost, p.url+"/v1/chat/completions", `{"model":"m","messages":[]}`); status != http.StatusOK {
+			t.Fatalf("%d %s", status, body)
+		}
+		seen := ""
+		for _, r := range e.Requests() {
+			if r.Method == http.MethodPost {
+				seen = r.Header.Get("Authorization")
+			}
+		}
+		return seen
+	}
+	if got := sent(); got != "Bearer "+canary+"old" {
+		t.Errorf("at first the engine saw %q", got)
+	}
+	write(t, key, canary+"new\n")
+	p.signal(syscall.SIGHUP)
+	p.says(reloaded, 1)
+	if got := sent(); got != "Bearer "+canary+"new" {
+		t.Errorf("after the reload the engine saw %q", got)
+	}
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGHUP)
+	p.says(refused, 1)
+	if got := sent(); got != "Bearer "+canary+"new" {
+		t.Errorf("after a reload without the file the engine saw %q", got)
+	}
 }
 
 func TestHangupWithoutFile(t *testing.T) {
