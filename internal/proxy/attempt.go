@@ -131,7 +131,7 @@ const (
 )
 
 func shapeOf(res *http.Response, streamed bool) shape {
-	if res.StatusCode < 200 || res.StatusCode > 299 {
+	if res.StatusCode < 200 || res.StatusCode > 299 || res.StatusCode == http.StatusNoContent || res.Request.Method == http.MethodHead {
 		return whole
 	}
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")) // odd: ""

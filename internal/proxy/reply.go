@@ -444,7 +444,7 @@ func (r *reply) writeHead(length int) {
 	}
 	switch {
 	case r.c.r.Method == http.MethodHead || r.res.StatusCode == http.StatusNotModified:
-		if v := r.res.Header["Content-Length"]; v != nil {
+		if v := r.res.Header["Content-Length"]; v != nil && !r.src.decoded() {
 			h["Content-Length"] = v
 		}
 	case length >= 0:

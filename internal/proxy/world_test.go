@@ -190,26 +190,31 @@ func (w *world) record(n int) *exchange.Record {
 	}
 }
 
-// idle waits until no request is being served, and checks that nothing is counted as running any more.
+// idle waits until nothing is counted as running any more, which must be soon after the last client has its answer.
 func (w *world) idle() {
 	w.t.Helper()
-	until(w.t, "no request is being served", func() bool { return w.proxy.Running() == 0 })
+	until(w.t, "nothing is counted any more", func() bool { return w.proxy.Running() == 0 && len(w.counted()) == 0 })
+}
+
+// counted lists what the router still counts.
+func (w *world) counted() (what []string) {
 	v := w.router.View(time.Now())
 	for _, d := range v.Deployments {
 		if d.InFlight != 0 || d.Tokens != 0 || d.Work != 0 {
-			w.t.Errorf("deployment %s still counts in flight %d, tokens %d, work %d", d.ID, d.InFlight, d.Tokens, d.Work)
+			what = append(what, fmt.Sprintf("deployment %s: %d in flight, %d tokens, %d work", d.ID, d.InFlight, d.Tokens, d.Work))
 		}
 	}
 	for _, s := range v.Scopes {
 		if s.InFlight != 0 || s.Tokens != 0 {
-			w.t.Errorf("scope %s still counts in flight %d, tokens %d", s.Name, s.InFlight, s.Tokens)
+			what = append(what, fmt.Sprintf("scope %s: %d in flight, %d tokens", s.Name, s.InFlight, s.Tokens))
 		}
 	}
 	for model, n := range v.Waiting {
 		if n != 0 {
-			w.t.Errorf("%d requests still wait for model %s", n, model)
+			what = append(what, fmt.Sprintf("%d requests wait for model %s", n, model))
 		}
 	}
+	return what
 }
 
 // deployment returns what the router knows of the i-th deployment.
