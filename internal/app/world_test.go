@@ -44,10 +44,9 @@ type world struct {
 	log        *logBuffer
 	client     *http.Client
 
-	stop    context.CancelFunc // begins the drain
-	ended   chan struct{}      // Run has returned err
-	err     error
-	stopped bool
+	stop  context.CancelFunc // begins the drain
+	ended chan struct{}      // Run has returned err
+	err   error
 }
 
 // parse reads a configuration; listeners take free ports.
