@@ -439,6 +439,9 @@ func (r *reply) writeHead(length int) {
 	}
 	h := r.c.w.Header()
 	responseHeader(h, r.res.Header)
+	if h["Content-Type"] == nil {
+		h["Content-Type"] = nil // keeps net/http from guessing one
+	}
 	if r.src.decoded() {
 		h.Del("Content-Encoding")
 	}
