@@ -123,7 +123,7 @@ func (x *Exchange) fail(now time.Time, r Result, f *Failure) {
 	x.act(Action{Kind: Fail, Failure: f})
 	x.state = over
 	x.rec.Ended, x.rec.Result = now, r
-	x.budget.end()
+	x.leaveBudget()
 }
 
 // failureOf words the end of the last attempt for the client.

@@ -73,6 +73,7 @@ type Exchange struct {
 	gone        bool
 
 	last    *End // of the last attempt that ended without commit
+	counted bool // the budget counts this request as in flight
 	charged bool // the present try took a retry from the budget
 	stale   int  // attempts that met a stale connection
 	failed  *route.Refusal
@@ -106,6 +107,7 @@ func (x *Exchange) Next(now time.Time, e Event) []Action {
 	switch e.Kind {
 	case Started:
 		x.budget.begin(x.rec.Facts.ClientRetry == 0)
+		x.counted = true
 		x.try(now)
 	case Granted:
 		x.granted(now)
@@ -402,6 +404,13 @@ func (x *Exchange) left(now time.Time) {
 	}
 }
 
+func (x *Exchange) leaveBudget() {
+	if x.counted { // a client can leave before it has begun
+		x.counted = false
+		x.budget.end()
+	}
+}
+
 // shutdown ends the exchange with an error of ours: nothing was anybody's fault.
 func (x *Exchange) shutdown(now time.Time) {
 	switch x.state {
@@ -426,6 +435,6 @@ func (x *Exchange) act(a Action) { x.actions = append(x.actions, a) }
 func (x *Exchange) finish(now time.Time, r Result) {
 	x.state = over
 	x.rec.Ended, x.rec.Result = now, r
-	x.budget.end()
+	x.leaveBudget()
 	x.act(Action{Kind: Finish})
 }

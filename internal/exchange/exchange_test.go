@@ -404,6 +404,16 @@ func TestClientGoneAtEveryStage(t *testing.T) {
 	}
 }
 
+func TestClientGoneBeforeItBegan(t *testing.T) {
+	b := newBench(t, Plan{}, route.Facts{}, pool(t, "m", 1, route.Limits{}))
+	b.do(Event{Kind: Gone}, Finish)
+	b.do(Event{Kind: Started})
+	b.result(ClientGone)
+	if b.budget.inFlight != 0 {
+		t.Errorf("the budget counts %d requests in flight", b.budget.inFlight)
+	}
+}
+
 func TestClientGoneDuringPause(t *testing.T) {
 	b := newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 1, route.Limits{}))
 	b.do(Event{Kind: Started}, Dispatch)

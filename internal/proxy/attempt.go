@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -134,7 +133,8 @@ func shapeOf(res *http.Response, streamed bool) shape {
 	if res.StatusCode < 200 || res.StatusCode > 299 || res.StatusCode == http.StatusNoContent || res.Request.Method == http.MethodHead {
 		return whole
 	}
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")) // odd: ""
+	kind, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	kind = strings.TrimSpace(kind)
 	switch {
 	case kind == "text/event-stream":
 		return events

@@ -13,6 +13,8 @@ import (
 const (
 	// bodyPause is how long a request's body may make no progress.
 	bodyPause = 30 * time.Second
+	// bodyFirst is the most memory that is set aside for a body before it comes.
+	bodyFirst = 1 << 20
 	// bodyPiece is the most that is read between two looks at the clock.
 	bodyPiece = 256 << 10
 )
@@ -23,17 +25,15 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *llm
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	tooLarge := &llm.Error{Status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Code: "evenkeel_body_too_large",
-		Message: fmt.Sprintf("The request's body is larger than %d bytes (the operator's max_body).", limit)}
 	if r.ContentLength > limit {
-		return nil, tooLarge
+		return nil, tooLarge(limit)
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, &llm.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Code: "evenkeel_encoded_body",
 			Message: "Send the body without Content-Encoding: it must be read to be routed."}
 	}
 	control := http.NewResponseController(w)
-	size := r.ContentLength
+	size := min(r.ContentLength, bodyFirst) // what is only announced costs no memory
 	if size < 0 {
 		size = 4 << 10
 	}
@@ -46,7 +46,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *llm
 		n, err := r.Body.Read(body[len(body):min(cap(body), len(body)+bodyPiece)])
 		body = body[:len(body)+n]
 		if int64(len(body)) > limit {
-			return nil, tooLarge
+			return nil, tooLarge(limit)
 		}
 		if err == io.EOF {
 			break
@@ -57,6 +57,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *llm
 	}
 	_ = control.SetReadDeadline(time.Time{})
 	return body, nil
+}
+
+func tooLarge(limit int64) *llm.Error {
+	return &llm.Error{Status: http.StatusRequestEntityTooLarge, Code: "evenkeel_body_too_large",
+		Message: fmt.Sprintf("The request's body is larger than %d bytes (the operator's max_body).", limit)}
 }
 
 func bodyError(err error) *llm.Error {

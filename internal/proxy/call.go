@@ -106,7 +106,10 @@ func (c *call) understand(tenant string, arrived time.Time) (exchange.Plan, rout
 		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,
 		Deadlines: c.g.Deadlines, ClientDeadline: deadline, Notify: c.poke,
 	}
-	retries, _ := strconv.Atoi(h.Get("X-Stainless-Retry-Count")) // absent or odd: not a retry
+	retries := 0
+	if v := h.Get("X-Stainless-Retry-Count"); v != "" {
+		retries, _ = strconv.Atoi(v) // odd: not a retry
+	}
 	facts := route.Facts{
 		ID: c.id, Seed: seedOf(c.id), Model: c.req.Model, API: c.api.Name, Tenant: tenant, Arrived: arrived,
 		Stream: c.req.Stream, PromptBytes: c.req.PromptBytes, MaxOutput: c.req.MaxOutput, ClientRetry: retries,
@@ -156,7 +159,11 @@ func clientDeadline(h http.Header) (time.Duration, *llm.Error) {
 		return d, nil
 	}
 	for _, name := range []string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} { // the latter is how long Python's wait for bytes
-		if s, err := strconv.ParseFloat(h.Get(name), 64); err == nil && s > 0 && s < 1e6 {
+		v := h.Get(name)
+		if v == "" {
+			continue
+		}
+		if s, err := strconv.ParseFloat(v, 64); err == nil && s > 0 && s < 1e6 {
 			return time.Duration(s * float64(time.Second)), nil
 		}
 	}
@@ -188,7 +195,7 @@ func seedOf(id string) uint64 {
 func (c *call) run() {
 	actions := c.next(exchange.Event{Kind: exchange.Started}) // before anybody can report that it is over
 	defer context.AfterFunc(c.r.Context(), func() { c.report(exchange.Gone) })()
-	defer context.AfterFunc(c.p.cut, func() { c.report(exchange.Shutdown) })()
+	defer c.p.calls.add(c)()
 	for {
 		var follow []exchange.Action
 		for _, a := range actions {
@@ -196,8 +203,7 @@ func (c *call) run() {
 			case exchange.Dispatch:
 				end := c.attempt(a.Lease)
 				follow = c.next(exchange.Event{Kind: exchange.Ended, End: end})
-			case exchange.Wait:
-				follow = c.wait()
+			case exchange.Wait: // below
 			case exchange.Commit:
 				c.mu.Lock()
 				c.reply.commit()
@@ -211,7 +217,12 @@ func (c *call) run() {
 			case exchange.Cancel: // already done where it arose
 			}
 		}
-		actions = follow
+		if actions = follow; len(actions) == 0 {
+			actions = c.wait()
+		}
+		if len(actions) == 0 {
+			return
+		}
 	}
 }
 
@@ -279,26 +290,25 @@ func (c *call) poke() {
 	}
 }
 
-// wait blocks until there is something to do.
+// wait blocks until there is something to do; nothing, if the exchange is over and all is done.
 func (c *call) wait() []exchange.Action {
 	for {
-		<-c.signal
-		if actions := c.woken(); len(actions) > 0 {
+		if actions, over := c.woken(); len(actions) > 0 || over {
 			return actions
 		}
+		<-c.signal
 	}
 }
 
-func (c *call) woken() []exchange.Action {
+func (c *call) woken() (actions []exchange.Action, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	actions := c.pending
-	c.pending = nil
+	actions, c.pending = c.pending, nil
 	if len(actions) == 0 {
 		actions = c.nextLocked(exchange.Event{Kind: exchange.Granted})
 	}
 	c.own = append(c.own[:0], actions...)
-	return c.own
+	return c.own, c.x.Over()
 }
 
 // arm sets the timer if the exchange must be woken sooner than it is set for. A later time is left to be

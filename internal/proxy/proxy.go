@@ -6,7 +6,6 @@
 package proxy
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -63,23 +62,20 @@ type Options struct {
 type Proxy struct {
 	Options
 	draining atomic.Bool
-	cut      context.Context // ends when running streams must
-	cutNow   context.CancelFunc
+	calls    calls
 	running  atomic.Int64
 }
 
 // New returns a Proxy.
 func New(o Options) *Proxy {
-	p := &Proxy{Options: o}
-	p.cut, p.cutNow = context.WithCancel(context.Background())
-	return p
+	return &Proxy{Options: o}
 }
 
 // Drain makes /readyz fail, so that no new requests are sent here. Those that come are still served.
 func (p *Proxy) Drain() { p.draining.Store(true) }
 
 // Cut ends the requests that still run: with an error event where an answer has begun.
-func (p *Proxy) Cut() { p.cutNow() }
+func (p *Proxy) Cut() { p.calls.shutDown() }
 
 // Running returns how many requests for models are being served.
 func (p *Proxy) Running() int64 { return p.running.Load() }
