@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/textproto"
 	"strconv"
 	"strings"
 	"time"
@@ -81,13 +82,15 @@ func failedCall(err error) *exchange.End {
 	return end
 }
 
-// detailOf shortens an error for people. Transport errors name addresses, never bodies or headers.
+// detailOf words an error for people. What the standard library says of an answer that it could not read holds
+// bytes of that answer, which may be anything, a key or a prompt too: they stay out of it.
 func detailOf(err error) string {
-	text := err.Error()
-	if len(text) > 200 {
-		text = text[:200]
+	var header textproto.ProtocolError // quotes nothing
+	if errors.As(err, &header) {
+		return "malformed header"
 	}
-	return text
+	text, _, _ := strings.Cut(err.Error(), `"`)
+	return strings.TrimRight(text[:min(len(text), 200)], ": ")
 }
 
 // judge classifies a response by its head and what its meter saw.

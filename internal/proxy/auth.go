@@ -3,7 +3,9 @@ package proxy
 import (
 	"crypto/sha256"
 	"net/http"
+	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"evenkeel/internal/llm"
@@ -12,7 +14,7 @@ import (
 // keyHeaders carry a client's key. Every rule about keys holds for all of them.
 var keyHeaders = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// keyParameters are query parameters in which a key would end up in logs.
+// keyParameters are query parameters, in lower case, in which a key would end up in logs.
 var keyParameters = []string{"key", "api_key", "api-key", "apikey", "access_token", "subscription-key"}
 
 // admit checks, on the head alone, whether a request may be served, and returns the name of its key.
@@ -47,14 +49,9 @@ func (g *Generation) admit(r *http.Request, api llm.API) (tenant string, failure
 // clientKey finds the client's key, whichever header carries it. Two different keys are refused: which one
 // counts would depend on who reads it.
 func clientKey(r *http.Request) (string, *llm.Error) {
-	if r.URL.RawQuery != "" {
-		query := r.URL.Query()
-		for _, p := range keyParameters {
-			if query.Has(p) {
-				return "", &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_key_in_query",
-					Message: "A key in the query string ends up in logs. Send it as Authorization: Bearer KEY or as x-api-key."}
-			}
-		}
+	if keyInQuery(r.URL.RawQuery) {
+		return "", &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_key_in_query",
+			Message: "A key in the query string ends up in logs. Send it as Authorization: Bearer KEY or as x-api-key."}
 	}
 	found := ""
 	for _, name := range keyHeaders {
@@ -78,6 +75,20 @@ func clientKey(r *http.Request) (string, *llm.Error) {
 		}
 	}
 	return found, nil
+}
+
+// keyInQuery reports whether a query has a parameter for a key, read as leniently as any server might.
+func keyInQuery(query string) bool {
+	for pair := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
+		name, _, _ := strings.Cut(pair, "=")
+		if plain, err := url.QueryUnescape(name); err == nil {
+			name = plain
+		}
+		if slices.Contains(keyParameters, strings.ToLower(name)) {
+			return true
+		}
+	}
+	return false
 }
 
 // badTarget says what is wrong with a request's path, "" if nothing is. A path that upstream could read
