@@ -35,3 +35,17 @@ func TestTimeThatTheClientTookExtendsAWholeAnswer(t *testing.T) {
 	b.do(ended(llm.Reset), Fail)
 	b.result(Cut)
 }
+
+// An exchange that a bug stopped while it was starting gives back what the budget counted.
+func TestCloseWhileStarting(t *testing.T) {
+	b := newBench(t, Plan{}, route.Facts{}, pool(t, "m", 1, route.Limits{}))
+	b.x.router = nil
+	func() {
+		defer func() { _ = recover() }()
+		b.x.Next(b.now, Event{Kind: Started})
+	}()
+	b.x.Close(b.now)
+	if b.result(Aborted); b.budget.inFlight != 0 {
+		t.Errorf("the budget counts %d requests in flight", b.budget.inFlight)
+	}
+}

@@ -161,10 +161,6 @@ func (x *Exchange) Close(now time.Time) {
 	if x.lease != nil {
 		x.release(now, route.Outcome{Verdict: route.NotDeploymentFault, Class: "aborted"})
 	}
-	if x.state == fresh {
-		x.state = over
-		return
-	}
 	x.finish(now, Aborted)
 }
 

@@ -217,6 +217,8 @@ func (w *world) counted() (what []string) {
 	return what
 }
 
+func (w *world) now() time.Time { return time.Now() }
+
 // deployment returns what the router knows of the i-th deployment.
 func (w *world) deployment(i int) route.DeploymentView {
 	return w.router.View(time.Now()).Deployments[i]
