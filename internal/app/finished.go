@@ -10,10 +10,16 @@ import (
 
 // finished takes a finished exchange: into the ring, the metrics and one line of the log.
 func (a *App) finished(f proxy.Finished) {
-	a.ring.Add(f.Record)
+	if !f.Stranger { // nobody who has no key may push others' records out
+		a.ring.Add(f.Record)
+	}
 	a.metrics.Observe(f.Record, f.Overhead)
 	level := slog.LevelInfo
 	switch f.Record.Result {
+	case exchange.Rejected:
+		if f.Stranger {
+			level = slog.LevelDebug // nor fill the log
+		}
 	case exchange.Failed, exchange.Cut, exchange.UpstreamError, exchange.Refused:
 		level = slog.LevelWarn
 	case exchange.Complete, exchange.ClientFault, exchange.ClientGone, exchange.Aborted:

@@ -285,8 +285,15 @@ virtual_keys: [{name: support-agent, sha256: %s}]
 			t.Errorf("the engine did not get its own key alone")
 		}
 	}
-	w.await("two lines are logged", func() bool { return len(w.lines("exchange")) == 2 })
+	const strangers = 6
+	w.await("a line is logged for each request", func() bool { return len(w.lines("exchange")) == strangers+2 })
 	for _, l := range w.lines("exchange") {
+		if l["result"] == "rejected" {
+			if l["level"] != "DEBUG" || l["key"] != nil || l["code"] != "evenkeel_invalid_api_key" {
+				t.Errorf("a stranger's request: %v", l)
+			}
+			continue
+		}
 		if l["key"] != "support-agent" {
 			t.Errorf("the log does not name the key: %v", l)
 		}

@@ -112,7 +112,7 @@ func TestStoryOfARealFailover(t *testing.T) {
 			t.Log("\n" + text)
 			inOrder(t, text, "a at 2026-03-01 12:00:00.000 UTC: large, chat, streamed", "complete, status 200, 2.40 s",
 				"1. "+rec.Attempts[0].Deployment+", chosen by "+rec.Attempts[0].Decision.Strategy, "= connect after 2.00 ms: connection refused [counts against the whole endpoint]",
-				"2. failover to "+rec.Attempts[1].Deployment, rec.Attempts[0].Deployment, "already tried by this request", "= success after 2.40 s; first token after 400 ms, then one every 20.0 ms, 1,100 tokens (512 cached) in, 101 out")
+				"2. failover to "+rec.Attempts[1].Deployment, rec.Attempts[0].Deployment, "out after failures (endpoint ", "= success after 2.40 s; first token after 400 ms, then one every 20.0 ms, 1,100 tokens (512 cached) in, 101 out")
 		})
 	}
 }

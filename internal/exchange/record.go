@@ -14,6 +14,7 @@ const (
 	Complete      Result = "complete"       // the whole answer went to the client
 	ClientFault   Result = "client_fault"   // upstream refused the request as it was; its answer was passed on
 	UpstreamError Result = "upstream_error" // upstream's own error answer was passed on
+	Rejected      Result = "rejected"       // turned away on sight: a bad key, path or body, an unknown model; nobody was asked
 	Refused       Result = "refused"        // no deployment could take it
 	Failed        Result = "failed"         // attempts were made, none answered; the error is ours
 	Cut           Result = "cut"            // the answer broke after content had been sent; the client was told

@@ -55,19 +55,18 @@ type call struct {
 }
 
 // serveCall runs one exchange from its body to its record.
-func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, id, tenant string) {
-	arrived := time.Now()
-	c := &call{p: p, g: g, w: w, r: r, id: id, api: api, signal: make(chan struct{}, 1)}
+func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, facts route.Facts) {
+	c := &call{p: p, g: g, w: w, r: r, id: facts.ID, api: api, signal: make(chan struct{}, 1)}
 	defer c.close()
 	body, failure := readBody(w, r, g.MaxBody)
 	if failure != nil {
-		writeError(w, api, failure)
+		p.reject(w, api, facts, failure, false)
 		return
 	}
 	c.body = body
-	plan, facts, failure := c.understand(tenant, arrived)
+	plan, failure := c.understand(&facts)
 	if failure != nil {
-		writeError(w, api, failure)
+		p.reject(w, api, facts, failure, false)
 		return
 	}
 	c.header = g.requestHeader(r.Header)
@@ -77,22 +76,23 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 	c.run()
 }
 
-// understand reads the body's facts and makes the plan.
-func (c *call) understand(tenant string, arrived time.Time) (exchange.Plan, route.Facts, *llm.Error) {
+// understand adds what the request says to the facts and makes the plan.
+func (c *call) understand(f *route.Facts) (exchange.Plan, *llm.Error) {
 	var none exchange.Plan
 	if len(c.body) > 0 {
 		req, err := llm.ScanRequest(c.api, c.r.Header.Get("Content-Type"), c.body)
 		if err != nil {
-			return none, route.Facts{}, requestError(err)
+			return none, requestError(err)
 		}
 		c.req = req
 	}
-	if c.req.Model == "" && c.api.NeedsModel {
-		return none, route.Facts{}, requestError(llm.MissingModel(c.api))
+	f.Model = c.req.Model
+	if f.Model == "" && c.api.NeedsModel {
+		return none, requestError(llm.MissingModel(c.api))
 	}
-	chain, failure := c.g.chain(c.req.Model)
+	chain, failure := c.g.chain(f.Model)
 	if failure != nil {
-		return none, route.Facts{}, failure
+		return none, failure
 	}
 	h := c.r.Header
 	if strings.EqualFold(h.Get(headerFallback), "off") {
@@ -100,22 +100,17 @@ func (c *call) understand(tenant string, arrived time.Time) (exchange.Plan, rout
 	}
 	deadline, failure := clientDeadline(h)
 	if failure != nil {
-		return none, route.Facts{}, failure
+		return none, failure
 	}
-	plan := exchange.Plan{
+	if v := h.Get("X-Stainless-Retry-Count"); v != "" {
+		f.ClientRetry, _ = strconv.Atoi(v) // odd: not a retry
+	}
+	f.Seed, f.Stream, f.PromptBytes, f.MaxOutput = seedOf(f.ID), c.req.Stream, c.req.PromptBytes, c.req.MaxOutput
+	f.Pin, f.ExcludeNames = h.Get(headerPin), list(h.Get(headerExclude))
+	return exchange.Plan{
 		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,
 		Deadlines: c.g.Deadlines, ClientDeadline: deadline, Notify: c.poke,
-	}
-	retries := 0
-	if v := h.Get("X-Stainless-Retry-Count"); v != "" {
-		retries, _ = strconv.Atoi(v) // odd: not a retry
-	}
-	facts := route.Facts{
-		ID: c.id, Seed: seedOf(c.id), Model: c.req.Model, API: c.api.Name, Tenant: tenant, Arrived: arrived,
-		Stream: c.req.Stream, PromptBytes: c.req.PromptBytes, MaxOutput: c.req.MaxOutput, ClientRetry: retries,
-		Pin: h.Get(headerPin), ExcludeNames: list(h.Get(headerExclude)),
-	}
-	return plan, facts, nil
+	}, nil
 }
 
 // chain returns the models to try for the one that was asked for.

@@ -47,6 +47,7 @@ type Exposed struct {
 type Finished struct {
 	Record   *exchange.Record
 	Overhead time.Duration // from the last byte of the request to the first dispatch, without queueing
+	Stranger bool          // rejected before it was known who asks
 }
 
 // Options of a Proxy.
@@ -109,18 +110,30 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerID, id)
 	api := llm.APIOf(r.Method, r.URL.Path)
 	g := p.Current()
+	facts := route.Facts{ID: id, API: api.Name, Arrived: time.Now()}
 	tenant, failure := g.admit(r, api)
 	if failure != nil {
-		writeError(w, api, failure)
+		p.reject(w, api, facts, failure, true)
 		return
 	}
+	facts.Tenant = tenant
 	if api.Name == "models" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		g.serveModels(w, r, api)
 		return
 	}
 	p.running.Add(1)
 	defer p.running.Add(-1)
-	p.serveCall(w, r, g, api, id, tenant)
+	p.serveCall(w, r, g, api, facts)
+}
+
+// reject turns a request away that nobody needs to be asked for, and tells of it as of any other.
+func (p *Proxy) reject(w http.ResponseWriter, api llm.API, f route.Facts, e *llm.Error, stranger bool) {
+	writeError(w, api, e)
+	f.Model = clip(f.Model)
+	p.Done(Finished{Stranger: stranger, Record: &exchange.Record{
+		Facts: f, Started: f.Arrived, Ended: time.Now(), Result: exchange.Rejected, Status: e.Status,
+		Failure: &exchange.Failure{Status: e.Status, Code: e.Code, Message: e.Message, Final: true},
+	}})
 }
 
 func plain(w http.ResponseWriter, status int, text string) {

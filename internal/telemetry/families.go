@@ -46,7 +46,7 @@ var (
 		labels: []label{
 			modelLabel,
 			{"api", "what the path means: `chat`, `completions`, `responses`, `embeddings`, `messages`, ...; `other`"},
-			{"result", "`complete`, `client_fault` (the model refused the request as it was), `upstream_error` (the model's own error was passed on), " +
+			{"result", "`complete`, `rejected` (turned away on sight: a bad key, path or body, an unknown model), `client_fault` (the model refused the request as it was), `upstream_error` (the model's own error was passed on), " +
 				"`refused` (no deployment could take it), `failed` (attempts were made, none answered), `cut` (the answer broke after content was sent), " +
 				"`client_gone`, `aborted`"},
 			{"status", "the HTTP status that the client saw, as it is (529 stays 529); `none` if it left before, `other` for numbers that HTTP does not have"},

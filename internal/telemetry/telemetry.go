@@ -135,6 +135,9 @@ func New(o Options) (*Metrics, error) {
 func (m *Metrics) Observe(rec *exchange.Record, added time.Duration) {
 	model := m.model(rec)
 	m.requests.of(requestKey{model, rec.Facts.API, rec.Result, rec.Status}).Inc()
+	if rec.Result == exchange.Rejected {
+		return
+	}
 	m.depth.of(model).Observe(float64(rec.Depth))
 	if added > 0 {
 		m.overhead.Observe(added.Seconds())
