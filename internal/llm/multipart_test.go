@@ -17,9 +17,8 @@ func form(boundary string, fields ...string) []byte {
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, "=")
 		file := ""
-		if name, ok := strings.CutPrefix(name, "*"); ok {
+		if strings.HasPrefix(name, "*") {
 			file = `; filename="a \"b\".wav"` + "\r\nContent-Type: audio/wav"
-			f = name
 		}
 		fmt.Fprintf(&b, "--%s\r\nContent-Disposition: form-data; name=\"%s\"%s\r\n\r\n%s\r\n", boundary, strings.TrimPrefix(name, "*"), file, value)
 	}

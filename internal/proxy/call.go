@@ -60,6 +60,7 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 	defer c.close()
 	body, failure := readBody(w, r, g.MaxBody)
 	if failure != nil {
+		linger(w, r, failure.Status == http.StatusRequestEntityTooLarge)
 		p.reject(w, api, facts, failure, false)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/llm"
@@ -27,6 +28,17 @@ func writeError(w http.ResponseWriter, api llm.API, e *llm.Error) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // the client may be gone; there is nothing more to tell it
+}
+
+// linger is called before a request is refused whose body was not read. A server that closes a connection with
+// bytes unread resets it, and the client may lose the answer; net/http waits a moment before it closes if a
+// reader of its own found the body too large. A body that has not been asked for is left alone.
+func linger(w http.ResponseWriter, r *http.Request, tooLarge bool) {
+	if r.ContentLength == 0 || r.Header.Get("Expect") != "" || !tooLarge && !r.Close {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(grace)) // the body may never come
+	_, _ = http.MaxBytesReader(w, r.Body, 0).Read(make([]byte, 1))
 }
 
 // requestID gives SDKs the id they show to people, where upstream gave none: ours.

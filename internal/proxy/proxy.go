@@ -113,6 +113,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	facts := route.Facts{ID: id, API: api.Name, Arrived: time.Now()}
 	tenant, failure := g.admit(r, api)
 	if failure != nil {
+		linger(w, r, false)
 		p.reject(w, api, facts, failure, true)
 		return
 	}
