@@ -16,7 +16,7 @@ import (
 func TestBurstOfFastStreams(t *testing.T) {
 	streams, clients := 20000, 32
 	if testing.Short() || raceEnabled {
-		streams = 3000
+		streams = 2000
 	}
 	w := newWorld(t, options{strategy: "least_connections"}, sse(healthy), sse(healthy))
 	transport := &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}

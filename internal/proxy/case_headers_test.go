@@ -322,13 +322,13 @@ func TestCase21ExpectContinue(t *testing.T) {
 			fmt.Fprintf(c, "HTTP/1.1 413 Too Large\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(refusal), refusal)
 			_ = c.Close()
 		}, nil)
-		for range 5 {
+		for range 3 {
 			a := w.post("/v1/chat/completions", big(size))
 			if a.status != 413 || !strings.Contains(a.body, "too large for me") {
 				t.Errorf("got %d %q", a.status, a.body)
 			}
 		}
-		if d := w.deployment(0); asked.Load() != 5 || d.Totals.Faults != 0 || d.Breaker.State != route.Closed {
+		if d := w.deployment(0); asked.Load() != 3 || d.Totals.Faults != 0 || d.Breaker.State != route.Closed {
 			t.Errorf("asked %d times, %+v", asked.Load(), d.Totals)
 		}
 		w.idle()

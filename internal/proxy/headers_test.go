@@ -222,3 +222,16 @@ func TestUnaskedUpgradeIsMalformed(t *testing.T) {
 	}
 	w.idle()
 }
+
+// An answer that was encoded twice is passed as it is, whichever way its header says so.
+func TestAnswerEncodedTwice(t *testing.T) {
+	for _, lines := range [][]string{{"gzip", "br"}, {"gzip, br"}, {"br", "gzip"}} {
+		w := newWorld(t, options{}, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header()["Content-Encoding"] = lines
+			jsonAnswer(200, "\x1f\x8bodd")(rw, r)
+		})
+		if a := w.post("/v1/chat/completions", chatBody); a.status != 200 || a.body != "\x1f\x8bodd" || !slices.Equal(a.header["Content-Encoding"], lines) {
+			t.Errorf("%v: got %d %q %v", lines, a.status, a.body, a.header)
+		}
+	}
+}

@@ -31,7 +31,7 @@ type source struct {
 
 func newSource(res *http.Response, client http.Header) source {
 	s := source{body: res.Body}
-	switch encoding := strings.ToLower(res.Header.Get("Content-Encoding")); encoding {
+	switch encoding := strings.ToLower(strings.Join(res.Header["Content-Encoding"], ", ")); encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
 		s.zipped, s.pass = true, accepts(client, "gzip")
