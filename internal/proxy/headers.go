@@ -26,7 +26,7 @@ const (
 // forwarded are the request headers that go upstream. Everything else stays here: a header that is not known
 // to be harmless may carry a credential or change the framing.
 var forwarded = set(
-	"Accept", "Accept-Encoding", "Accept-Language", "Content-Type", "Content-Encoding", "User-Agent",
+	"Accept", "Accept-Encoding", "Accept-Language", "Content-Type", "User-Agent",
 	"Idempotency-Key", "If-None-Match", "Range", "Traceparent", "Tracestate", "X-Request-Id", "X-Client-Request-Id",
 	"X-Session-Id", "X-Data-Parallel-Rank", "Endpoint-Load-Metrics-Format", "Http-Referer", "X-Title", "Priority",
 	"X-App",
