@@ -10,7 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"syscall"
+	"strings"
 	"time"
 
 	"evenkeel/internal/llm"
@@ -45,6 +45,7 @@ func (o Options) Same(p Options) bool {
 // Endpoint sends requests to one base URL. Safe for concurrent use.
 type Endpoint struct {
 	base    *url.URL
+	host    string // the Host header
 	kind    llm.Kind
 	key     secret.String
 	carrier carrier
@@ -67,9 +68,9 @@ func New(o Options) (*Endpoint, error) {
 		timeout = 2 * time.Second
 	}
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
-	e := &Endpoint{base: base, kind: o.Kind, key: o.APIKey}
-	if base.Scheme == "https" {
-		e.carrier = newTLS(dialer)
+	e := &Endpoint{base: base, host: withoutZone(base.Host), kind: o.Kind, key: o.APIKey}
+	if base.Scheme == "https" || !canProbe {
+		e.carrier = newTransport(dialer)
 	} else {
 		e.carrier = newPlain(dialer, base)
 	}
@@ -103,15 +104,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Do sends a request and returns when the response's head has come. The error is an *Error. Cancelling ctx
 // ends it at once, also while the body is read. Redirects are not followed. The response's body must be closed.
 func (e *Endpoint) Do(ctx context.Context, r *Request) (*http.Response, error) {
-	e.authorize(r.Header)
-	req := &http.Request{
-		Method: r.Method, URL: e.target(r), Header: r.Header, Host: e.base.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
-	for _, p := range r.Body {
-		req.ContentLength += int64(len(p))
-	}
-	res, err := e.carrier.do(ctx, req, r.Body)
+	res, err := e.carrier.do(ctx, e.request(r), r.Body)
 	if err == nil {
 		return res, nil
 	}
@@ -125,6 +118,18 @@ func (e *Endpoint) Do(ctx context.Context, r *Request) (*http.Response, error) {
 		}
 	}
 	return nil, err
+}
+
+func (e *Endpoint) request(r *Request) *http.Request {
+	e.authorize(r.Header)
+	req := &http.Request{
+		Method: r.Method, URL: e.target(r), Header: r.Header, Host: e.host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	for _, p := range r.Body {
+		req.ContentLength += int64(len(p))
+	}
+	return req
 }
 
 // authorize adds the endpoint's own credential and what its kind always wants to see.
@@ -147,30 +152,44 @@ func (e *Endpoint) target(r *Request) *url.URL {
 	} else {
 		u.Path = raw
 	}
-	u.RawQuery = r.Query
+	u.RawQuery = blanks.Replace(r.Query)
 	return &u
 }
 
-// brokenWhile classifies an error met after the connection was made.
-func brokenWhile(err error, reused, answered bool) llm.Class {
+// blanks escapes what would end the request line early. HTTP/1.1 clients cannot send it, HTTP/2 ones can.
+var blanks = strings.NewReplacer(" ", "%20", "\t", "%09", "\r", "%0D", "\n", "%0A")
+
+// withoutZone removes the zone of an IPv6 address from host and port: it means something on this machine only
+// (RFC 6874 §4).
+func withoutZone(host string) string {
+	address, port, ok := strings.Cut(host, "]")
+	if !ok {
+		return host
+	}
+	address, _, _ = strings.Cut(address, "%")
+	return address + "]" + port
+}
+
+// brokenWhile classifies a failure after the connection was made, where an answer is not whole because the
+// connection broke, or else is not what it may be.
+func brokenWhile(broke, reused, answered bool) llm.Class {
 	switch {
 	case !answered && reused:
 		return llm.Stale
-	case answered && !connectionBroke(err):
+	case answered && !broke:
 		return llm.Malformed
 	}
 	return llm.Reset
 }
 
 func connectionBroke(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	var socket net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &socket)
 }
 
 // BrokenBody names the class of an error met while a response's body is read.
 func BrokenBody(err error) llm.Class {
-	var netErr net.Error
-	if connectionBroke(err) || errors.As(err, &netErr) {
+	if connectionBroke(err) {
 		return llm.Reset
 	}
 	return llm.Malformed

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,14 +29,16 @@ var (
 	errHeadTooLarge = fmt.Errorf("the head of the answer is larger than %d bytes", maxHeaderBytes)
 	errInterim      = fmt.Errorf("more than %d interim answers", mostInterim)
 	errUpgrade      = errors.New("the answer switches protocols, which was not asked for")
+	errStatus       = errors.New("the answer's status is below 100")
 )
 
 // plain is a pool of HTTP/1.1 connections to one address. A request is written and its answer read by the
 // goroutine that wants it: no goroutines stand between, unlike in net/http's Transport, which costs about
 // half of a small request's time. The framing of answers is the standard library's.
 type plain struct {
-	dialer *net.Dialer
-	addr   string
+	dialer      *net.Dialer
+	addr        string
+	idleTimeout time.Duration
 
 	mu       sync.Mutex
 	idle     []*conn     // the one used last at the end
@@ -49,7 +50,7 @@ func newPlain(d *net.Dialer, base *url.URL) *plain {
 	if port == "" {
 		port = "80"
 	}
-	return &plain{dialer: d, addr: net.JoinHostPort(base.Hostname(), port)}
+	return &plain{dialer: d, addr: net.JoinHostPort(base.Hostname(), port), idleTimeout: idleTimeout}
 }
 
 // conn is one connection. It is used by one request at a time.
@@ -62,13 +63,15 @@ type conn struct {
 	idleSince time.Time
 
 	// Of the running request.
-	inHead   bool // the head of the answer is being read
-	headLeft int  // bytes it may still have
-	answered bool
+	inHead   bool       // the head of the answer is being read
+	headLeft int        // bytes it may still have
+	sent     bool       // some of the request was
+	answered bool       // some of the answer came
+	broke    bool       // nothing more comes
 	written  chan error // the result of a body written beside; nil if there is none
 }
 
-// Read is what br reads from: it bounds heads and notes that something came.
+// Read is what br reads from: it bounds heads and notes whether something came, and whether more can.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.inHead {
 		if c.headLeft <= 0 {
@@ -79,6 +82,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.headLeft -= n
 	c.answered = c.answered || n > 0
+	c.broke = c.broke || err != nil
 	return n, err
 }
 
@@ -88,13 +92,13 @@ func (p *plain) do(ctx context.Context, req *http.Request, body [3][]byte) (*htt
 		return nil, &Error{Class: llm.Connect, Unreachable: true, Err: err}
 	}
 	release := context.AfterFunc(ctx, func() { _ = c.Conn.Close() }) // whoever reads or writes sees it
-	c.answered, c.written = false, nil
+	c.sent, c.answered, c.written = false, false, nil
 	c.send(req, body)
 	res, err := c.receiveHead(req)
 	if err != nil {
 		release()
 		_ = c.Conn.Close() // broken already
-		return nil, &Error{Class: brokenWhile(err, c.used, c.answered), Sent: true, Err: err}
+		return nil, &Error{Class: brokenWhile(c.broke, c.used, c.answered), Sent: c.sent, Err: err}
 	}
 	b := &answerBody{conn: c, body: res.Body, release: release, reusable: !res.Close}
 	if res.Body == http.NoBody {
@@ -116,10 +120,12 @@ func (c *conn) send(req *http.Request, body [3][]byte) {
 		for _, part := range body {
 			b = append(b, part...)
 		}
-		_, _ = c.Conn.Write(b)
+		n, _ := c.Conn.Write(b)
+		c.sent = n > 0
 	} else {
 		c.written = make(chan error, 1)
-		_, err := c.Conn.Write(b)
+		n, err := c.Conn.Write(b)
+		c.sent = n > 0
 		go func(written chan<- error) { // ends with the body, or when the connection is closed
 			pieces := net.Buffers{body[0], body[1], body[2]}
 			if err == nil {
@@ -135,7 +141,7 @@ func (c *conn) send(req *http.Request, body [3][]byte) {
 }
 
 // appendHead writes the head. Header values were checked when they were parsed; what could split the head all
-// the same is left out.
+// the same is left out, and so is an empty User-Agent.
 func appendHead(b []byte, req *http.Request) []byte {
 	b = append(b, req.Method...)
 	b = append(b, ' ')
@@ -144,8 +150,12 @@ func appendHead(b []byte, req *http.Request) []byte {
 	b = append(b, req.Host...)
 	b = append(b, "\r\n"...)
 	for name, values := range req.Header {
+		switch name {
+		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
+			continue // the framing is ours alone
+		}
 		for _, v := range values {
-			if strings.ContainsAny(v, "\r\n") {
+			if !fieldValue(v) || v == "" && name == "User-Agent" {
 				continue
 			}
 			b = append(b, name...)
@@ -162,6 +172,16 @@ func appendHead(b []byte, req *http.Request) []byte {
 	return append(b, "\r\n"...)
 }
 
+// fieldValue reports whether v can be a header's value (RFC 9110 §5.5).
+func fieldValue(v string) bool {
+	for i := range len(v) {
+		if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *conn) receiveHead(req *http.Request) (*http.Response, error) {
 	c.inHead, c.headLeft = true, maxHeaderBytes
 	defer func() { c.inHead = false }()
@@ -172,6 +192,8 @@ func (c *conn) receiveHead(req *http.Request) (*http.Response, error) {
 			return nil, err
 		case res.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errUpgrade
+		case res.StatusCode < 100: // the standard library lets 099 and +20 pass
+			return nil, errStatus
 		case res.StatusCode >= 200:
 			return res, nil
 		}
@@ -186,18 +208,24 @@ type answerBody struct {
 	body     io.ReadCloser
 	release  func() bool // ends the watch over the context; false if that has closed the connection
 	reusable bool
+	err      error // what a Read returns once conn is nil
 }
 
 func (b *answerBody) Read(p []byte) (int, error) {
-	if b.conn == nil {
-		return 0, io.EOF
+	c := b.conn
+	if c == nil {
+		return 0, b.err
 	}
 	n, err := b.body.Read(p)
 	switch {
 	case err == io.EOF:
 		b.ended()
 	case err != nil:
+		if c.broke && !connectionBroke(err) {
+			err = io.ErrUnexpectedEOF // it only looks malformed because it was cut
+		}
 		_ = b.Close()
+		b.err = err
 	}
 	return n, err
 }
@@ -206,7 +234,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 // nothing came after the answer.
 func (b *answerBody) ended() {
 	c := b.conn
-	b.conn = nil
+	b.conn, b.err = nil, io.EOF
 	reusable := b.release() && b.reusable && c.br.Buffered() == 0
 	if c.written != nil {
 		select {
@@ -229,19 +257,23 @@ func (b *answerBody) Close() error {
 		return nil
 	}
 	c := b.conn
-	b.conn = nil
+	b.conn, b.err = nil, http.ErrBodyReadAfterClose
 	b.release()
-	return c.Conn.Close()
+	_ = c.Conn.Close() // its answer is not wanted any more
+	return nil
 }
 
 // get returns an idle connection that the server has not closed, or a new one.
 func (p *plain) get(ctx context.Context) (*conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	for {
 		c := p.pop()
 		if c == nil {
 			break
 		}
-		if time.Since(c.idleSince) < idleTimeout && c.probe.alive() {
+		if time.Since(c.idleSince) < p.idleTimeout && c.probe.alive() {
 			return c, nil
 		}
 		_ = c.Conn.Close() // too old, or closed by the server
@@ -281,7 +313,7 @@ func (p *plain) put(c *conn) {
 	}
 	p.idle = append(p.idle, c)
 	if p.sweeping == nil {
-		p.sweeping = time.AfterFunc(idleTimeout, p.sweep)
+		p.sweeping = time.AfterFunc(p.idleTimeout, p.sweep)
 	}
 }
 
@@ -293,7 +325,7 @@ func (p *plain) sweep() {
 		return // closed meanwhile
 	}
 	old := 0
-	for old < len(p.idle) && time.Since(p.idle[old].idleSince) >= idleTimeout {
+	for old < len(p.idle) && time.Since(p.idle[old].idleSince) >= p.idleTimeout {
 		_ = p.idle[old].Conn.Close() // unused
 		old++
 	}
@@ -303,7 +335,7 @@ func (p *plain) sweep() {
 		p.sweeping = nil
 		return
 	}
-	p.sweeping.Reset(idleTimeout - time.Since(p.idle[0].idleSince))
+	p.sweeping.Reset(p.idleTimeout - time.Since(p.idle[0].idleSince))
 }
 
 func (p *plain) closeIdle() {

@@ -4,6 +4,9 @@ package upstream
 
 import "syscall"
 
+// canProbe says that connections can be kept without goroutines that watch them.
+const canProbe = true
+
 // prober asks, without waiting, whether the server has closed an idle connection: a request that would meet a
 // closed one must not be sent, since some requests cannot be sent twice.
 type prober struct {

@@ -13,11 +13,12 @@ import (
 	"evenkeel/internal/llm"
 )
 
-// tlsCarrier is net/http's Transport: HTTP/2 where the server speaks it, HTTP/1.1 elsewhere.
-type tlsCarrier struct{ transport *http.Transport }
+// transport is net/http's Transport: HTTP/2 where the server speaks it, HTTP/1.1 elsewhere. It carries TLS, and
+// everything on systems where a connection cannot be probed.
+type transport struct{ std *http.Transport }
 
-func newTLS(dialer *net.Dialer) *tlsCarrier {
-	return &tlsCarrier{&http.Transport{
+func newTransport(dialer *net.Dialer) *transport {
+	return &transport{&http.Transport{
 		Proxy: nil, // never from the environment by surprise
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dialer.DialContext(ctx, network, addr)
@@ -36,9 +37,9 @@ func newTLS(dialer *net.Dialer) *tlsCarrier {
 	}}
 }
 
-func (t *tlsCarrier) closeIdle() { t.transport.CloseIdleConnections() }
+func (t *transport) closeIdle() { t.std.CloseIdleConnections() }
 
-func (t *tlsCarrier) do(ctx context.Context, req *http.Request, body [3][]byte) (*http.Response, error) {
+func (t *transport) do(ctx context.Context, req *http.Request, body [3][]byte) (*http.Response, error) {
 	var seen trace
 	if req.ContentLength > 0 {
 		req.Body = &pieces{parts: body}
@@ -47,7 +48,7 @@ func (t *tlsCarrier) do(ctx context.Context, req *http.Request, body [3][]byte) 
 	if req.Header["User-Agent"] == nil {
 		req.Header["User-Agent"] = []string{""} // keeps net/http from adding its own
 	}
-	res, err := t.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, seen.hooks())))
+	res, err := t.std.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, seen.hooks())))
 	if err != nil {
 		return nil, seen.classify(err)
 	}
@@ -94,7 +95,7 @@ func (t *trace) classify(err error) *Error {
 	if !t.connected.Load() {
 		return &Error{Class: llm.Connect, Unreachable: true, Err: err}
 	}
-	return &Error{Class: brokenWhile(err, t.reused.Load(), t.answered.Load()), Sent: t.wrote.Load(), Err: err}
+	return &Error{Class: brokenWhile(connectionBroke(err), t.reused.Load(), t.answered.Load()), Sent: t.wrote.Load(), Err: err}
 }
 
 // patientConn does not report that a write failed: an endpoint that refuses a large body early answers and
