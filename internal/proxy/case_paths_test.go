@@ -179,7 +179,7 @@ func TestCase69OtherPaths(t *testing.T) {
 	// A always fails, so that each path shows that it is retried like any other.
 	var failed atomic.Int32
 	w := newWorld(t, options{}, counted(&failed, jsonAnswer(500, "{}")), rec.serve)
-	for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/completions", "/v1/responses", "/v1/embeddings/", "/v1/embeddings?a=b&c=%20d;e"} {
+	for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/completions", "/v1/responses", "/rerank", "/tokenize", "/v1/embeddings/", "/v1/embeddings?a=b&c=%20d;e"} {
 		for range 2 {
 			if a := w.post(path, `{"model":"m","input":"x"}`); a.status != 200 || a.body != usage {
 				t.Errorf("POST %s: %d %s", path, a.status, a.body)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"evenkeel/internal/exchange"
@@ -21,7 +20,6 @@ type relay struct {
 	kind, encoding string
 	pieces         [][]byte
 	asked          []byte
-	sent           atomic.Int64
 }
 
 func newRelay(t *testing.T, o options) *relay {

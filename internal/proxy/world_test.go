@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -282,19 +281,6 @@ func (w *world) do(req *http.Request) answer {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	return answer{res.StatusCode, res.Header, string(body), err}
-}
-
-// stream opens a streamed chat and returns the response to be read bit by bit.
-func (w *world) stream(body string) (*http.Response, *bufio.Reader) {
-	w.t.Helper()
-	req, _ := http.NewRequest(http.MethodPost, w.url+"/v1/chat/completions", strings.NewReader(body))
-	req.Header.Set("Content-Type", "application/json")
-	res, err := w.client.RoundTrip(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { res.Body.Close() })
-	return res, bufio.NewReader(res.Body)
 }
 
 // sse writes pieces of an event stream, each in a packet of its own.
