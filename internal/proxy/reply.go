@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -26,8 +25,14 @@ const (
 	grace = time.Second
 )
 
-// buffers are what answers are read into first.
-var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+// scratch is what reading an answer takes, used again for others: what it is read into first, and meters.
+type scratch struct {
+	buf    [readSize]byte
+	events llm.Stream
+	body   llm.Body
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // reply is what upstream answers and how far it has been passed on. The handler's goroutine reads from
 // upstream without call.mu; everything else happens under it, since the timer may pass on what is held.
@@ -49,16 +54,16 @@ type reply struct {
 	shape     shape
 	src       source
 	buf       []byte // what was received; buf[start:] has not been sent
-	pooled    *[readSize]byte
 	start     int
 	total     int // bytes received
 	passed    int // bytes sent before commit: comments
 	committed bool
 	ended     bool // upstream's last byte was read
-	events    llm.Stream
-	body      llm.Body
-	counted   int  // content events reported to the exchange
-	reported  bool // the first content was
+	scratch   *scratch
+	events    *llm.Stream // in scratch
+	body      *llm.Body   // in scratch
+	counted   int         // content events reported to the exchange
+	reported  bool        // the first content was
 }
 
 func (r *reply) init(c *call) { r.c = c }
@@ -71,6 +76,10 @@ func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Leas
 	r.res, r.stop, r.lease = res, stop, l
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
+	if r.scratch == nil {
+		r.scratch = scratches.Get().(*scratch)
+		r.events, r.body, r.buf = &r.scratch.events, &r.scratch.body, r.scratch.buf[:0]
+	}
 	r.buf, r.start, r.total, r.passed = r.buf[:0], 0, 0, 0
 	r.committed, r.ended, r.counted, r.reported = false, false, 0, false
 	switch r.shape {
@@ -95,9 +104,9 @@ func (r *reply) discard() {
 // close ends the last attempt's response. Callers hold mu.
 func (r *reply) close() {
 	r.discard()
-	if r.pooled != nil {
-		buffers.Put(r.pooled)
-		r.pooled, r.buf = nil, nil
+	if r.scratch != nil {
+		scratches.Put(r.scratch)
+		r.scratch, r.events, r.body, r.buf = nil, nil, nil, nil
 	}
 }
 
@@ -157,10 +166,6 @@ func (r *reply) room() []byte {
 		r.buf = r.buf[:copy(r.buf, r.buf[r.start:])]
 		r.start = 0
 	}
-	if r.buf == nil {
-		r.pooled = buffers.Get().(*[readSize]byte)
-		r.buf = r.pooled[:0]
-	}
 	if cap(r.buf)-len(r.buf) < readSize/4 {
 		grown := make([]byte, len(r.buf), 2*cap(r.buf))
 		copy(grown, r.buf)
@@ -180,7 +185,7 @@ func (r *reply) took(plain []byte, err error) *exchange.End {
 }
 
 func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
-	c, s := r.c, &r.events
+	c, s := r.c, r.events
 	s.Feed(plain)
 	if r.ended {
 		s.End()
@@ -289,213 +294,3 @@ func (r *reply) apply(actions []exchange.Action) {
 
 // commit decides that this answer goes to the client.
 func (r *reply) commit() { r.committed = true }
-
-// release sends what may go: whole lines of a committed stream, everything of other committed answers, and
-// before that only comments. Callers hold mu.
-func (r *reply) release() {
-	if !r.committed {
-		if n := r.events.Passable() - r.passed; r.shape == events && !r.src.raw() && n > 0 {
-			r.writeMinimalHead()
-			r.write(r.buf[r.start : r.start+n])
-			r.start += n
-			r.passed += n
-			r.flush()
-		}
-		return
-	}
-	upTo := len(r.buf)
-	if (r.shape == events || r.shape == lines) && !r.src.raw() && !r.ended {
-		if tail := r.events.Tail(); tail <= longestTail {
-			upTo = max(upTo-tail, r.start)
-		}
-	}
-	if upTo == r.start {
-		return
-	}
-	r.writeHead(-1)
-	before := time.Now()
-	r.write(r.buf[r.start:upTo])
-	r.start = upTo
-	if r.shape != whole {
-		r.flush()
-	}
-	if took := time.Since(before); took > slowWrite {
-		r.c.x.Blocked(took)
-	}
-}
-
-// finish passes the rest of a committed answer on; the exchange is over, the lease returned.
-func (r *reply) finish() {
-	c := r.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r.res == nil || !r.committed {
-		return
-	}
-	if r.shape == whole {
-		r.writeHead(len(r.buf) - r.start)
-		r.write(r.buf[r.start:])
-		return
-	}
-	r.writeHead(-1)
-	if r.ended {
-		r.write(r.buf[r.start:])
-		return
-	}
-	// The last event came; upstream may still end it with a blank line, and its connection can be used again
-	// once it has closed the stream.
-	r.write(r.buf[r.start:])
-	r.start = len(r.buf)
-	r.flush()
-	r.trail()
-}
-
-// trail passes on what follows the last event, for a short time.
-func (r *reply) trail() {
-	stop := time.AfterFunc(grace, r.stop)
-	defer stop.Stop()
-	for !r.clientGone {
-		room := r.room()
-		forward, _, err := r.src.read(room)
-		r.write(forward)
-		if err != nil {
-			return
-		}
-		r.flush()
-	}
-}
-
-// fail tells the client that there is no answer, or that the one it has is cut.
-func (r *reply) fail(f *exchange.Failure) {
-	c := r.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := llm.Error{Status: f.Status, Code: f.Code, Message: f.Message}
-	if f.Code == codeUnknownModel {
-		e.Param = "model"
-	}
-	if !r.headSent && !r.committed {
-		retryHeaders(c.w.Header(), f)
-		r.ourHeaders()
-		r.status = f.Status
-		writeError(c.w, c.api, &e)
-		return
-	}
-	stream := r.shape == events && !r.src.raw() || r.minimal
-	if !stream {
-		r.abort = true
-		return
-	}
-	r.writeHead(-1)
-	if r.committed { // else nothing of the last attempt was sent
-		e.Sequence = r.events.NextSequence()
-	}
-	r.write(e.Event(c.api, r.committed && r.events.Open()))
-	r.flush()
-}
-
-// clientLeft reports that writing to the client failed.
-func (r *reply) clientLeft() {
-	for _, a := range r.c.next(exchange.Event{Kind: exchange.Gone}) {
-		if a.Kind == exchange.Cancel {
-			r.c.mu.Lock()
-			r.c.cancel()
-			r.c.mu.Unlock()
-		}
-	}
-}
-
-func (r *reply) write(b []byte) {
-	if len(b) == 0 || r.clientGone {
-		return
-	}
-	n, err := r.c.w.Write(b)
-	r.sent += int64(n)
-	r.clientGone = err != nil && r.c.r.Method != http.MethodHead
-}
-
-func (r *reply) flush() {
-	if !r.clientGone {
-		r.clientGone = http.NewResponseController(r.c.w).Flush() != nil
-	}
-}
-
-// writeMinimalHead sends a head that any attempt of the same content type can go on with.
-func (r *reply) writeMinimalHead() {
-	if r.headSent {
-		return
-	}
-	h := r.c.w.Header()
-	h["Content-Type"] = r.res.Header["Content-Type"]
-	r.streamHeaders(h)
-	r.minimal = true
-	r.sendHead(http.StatusOK)
-}
-
-// writeHead sends the head of the committed answer; length −1 = not known beforehand.
-func (r *reply) writeHead(length int) {
-	if r.headSent {
-		return
-	}
-	h := r.c.w.Header()
-	responseHeader(h, r.res.Header)
-	if h["Content-Type"] == nil {
-		h["Content-Type"] = nil // keeps net/http from guessing one
-	}
-	if r.src.decoded() {
-		h.Del("Content-Encoding")
-	}
-	switch {
-	case r.c.r.Method == http.MethodHead || r.res.StatusCode == http.StatusNotModified:
-		if v := r.res.Header["Content-Length"]; v != nil && !r.src.decoded() {
-			h["Content-Length"] = v
-		}
-	case length >= 0:
-		h.Set("Content-Length", strconv.Itoa(length))
-	case r.res.ContentLength >= 0 && !r.src.decoded():
-		h.Set("Content-Length", strconv.FormatInt(r.res.ContentLength, 10))
-	}
-	if r.shape == events {
-		r.streamHeaders(h)
-	}
-	requestID(h, r.c.api)
-	r.ourHeaders()
-	r.sendHead(r.res.StatusCode)
-}
-
-func (r *reply) sendHead(status int) {
-	r.headSent, r.status = true, status
-	r.headType = r.res.Header.Get("Content-Type")
-	r.c.w.WriteHeader(status)
-}
-
-// streamHeaders keeps caches and buffering proxies from holding a stream back.
-func (r *reply) streamHeaders(h http.Header) {
-	if h.Get("Cache-Control") == "" {
-		h.Set("Cache-Control", "no-cache")
-	}
-	if h.Get("X-Accel-Buffering") == "" {
-		h.Set("X-Accel-Buffering", "no")
-	}
-}
-
-// ourHeaders says who answered.
-func (r *reply) ourHeaders() {
-	h, rec := r.c.w.Header(), r.c.x.Record()
-	h.Set(headerDepth, strconv.Itoa(rec.Depth))
-	last := rec.Last()
-	if last == nil {
-		return
-	}
-	h.Set(headerModel, last.Model)
-	expose := r.c.g.Expose
-	if expose.Deployment {
-		h.Set(headerDeployment, last.Deployment)
-	}
-	if expose.Attempts {
-		h.Set(headerAttempts, strconv.Itoa(len(rec.Attempts)))
-	}
-	if expose.Decision {
-		h.Set(headerDecision, decisionLine(last.Decision))
-	}
-}

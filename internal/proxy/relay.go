@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+)
+
+// This file is the half of reply that passes an answer on to the client.
+
+// release sends what may go: whole lines of a committed stream, everything of other committed answers, and
+// before that only comments. Callers hold mu.
+func (r *reply) release() {
+	if !r.committed {
+		if n := r.events.Passable() - r.passed; r.shape == events && !r.src.raw() && n > 0 {
+			r.writeMinimalHead()
+			r.write(r.buf[r.start : r.start+n])
+			r.start += n
+			r.passed += n
+			r.flush()
+		}
+		return
+	}
+	upTo := len(r.buf)
+	if (r.shape == events || r.shape == lines) && !r.src.raw() && !r.ended {
+		if tail := r.events.Tail(); tail <= longestTail {
+			upTo = max(upTo-tail, r.start)
+		}
+	}
+	if upTo == r.start {
+		return
+	}
+	r.writeHead(-1)
+	before := time.Now()
+	r.write(r.buf[r.start:upTo])
+	r.start = upTo
+	if r.shape != whole {
+		r.flush()
+	}
+	if took := time.Since(before); took > slowWrite {
+		r.c.x.Blocked(took)
+	}
+}
+
+// finish passes the rest of a committed answer on; the exchange is over, the lease returned.
+func (r *reply) finish() {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.res == nil || !r.committed {
+		return
+	}
+	if r.shape == whole {
+		r.writeHead(len(r.buf) - r.start)
+		r.write(r.buf[r.start:])
+		return
+	}
+	r.writeHead(-1)
+	if r.ended {
+		r.write(r.buf[r.start:])
+		return
+	}
+	// The last event came; upstream may still end it with a blank line, and its connection can be used again
+	// once it has closed the stream.
+	r.write(r.buf[r.start:])
+	r.start = len(r.buf)
+	r.flush()
+	r.trail()
+}
+
+// trail passes on what follows the last event, for a short time.
+func (r *reply) trail() {
+	stop := time.AfterFunc(grace, r.stop)
+	defer stop.Stop()
+	for !r.clientGone {
+		room := r.room()
+		forward, _, err := r.src.read(room)
+		r.write(forward)
+		if err != nil {
+			return
+		}
+		r.flush()
+	}
+}
+
+// fail tells the client that there is no answer, or that the one it has is cut.
+func (r *reply) fail(f *exchange.Failure) {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := llm.Error{Status: f.Status, Code: f.Code, Message: f.Message}
+	if f.Code == codeUnknownModel {
+		e.Param = "model"
+	}
+	if !r.headSent && !r.committed {
+		retryHeaders(c.w.Header(), f)
+		r.ourHeaders()
+		r.status = f.Status
+		writeError(c.w, c.api, &e)
+		return
+	}
+	stream := r.shape == events && !r.src.raw() || r.minimal
+	if !stream {
+		r.abort = true
+		return
+	}
+	r.writeHead(-1)
+	if r.committed { // else nothing of the last attempt was sent
+		e.Sequence = r.events.NextSequence()
+	}
+	r.write(e.Event(c.api, r.committed && r.events.Open()))
+	r.flush()
+}
+
+// clientLeft reports that writing to the client failed.
+func (r *reply) clientLeft() {
+	for _, a := range r.c.next(exchange.Event{Kind: exchange.Gone}) {
+		if a.Kind == exchange.Cancel {
+			r.c.mu.Lock()
+			r.c.cancel()
+			r.c.mu.Unlock()
+		}
+	}
+}
+
+func (r *reply) write(b []byte) {
+	if len(b) == 0 || r.clientGone {
+		return
+	}
+	n, err := r.c.w.Write(b)
+	r.sent += int64(n)
+	r.clientGone = err != nil && r.c.r.Method != http.MethodHead
+}
+
+func (r *reply) flush() {
+	if !r.clientGone {
+		r.clientGone = http.NewResponseController(r.c.w).Flush() != nil
+	}
+}
+
+// writeMinimalHead sends a head that any attempt of the same content type can go on with.
+func (r *reply) writeMinimalHead() {
+	if r.headSent {
+		return
+	}
+	h := r.c.w.Header()
+	h["Content-Type"] = r.res.Header["Content-Type"]
+	r.streamHeaders(h)
+	r.minimal = true
+	r.sendHead(http.StatusOK)
+}
+
+// writeHead sends the head of the committed answer; length −1 = not known beforehand.
+func (r *reply) writeHead(length int) {
+	if r.headSent {
+		return
+	}
+	h := r.c.w.Header()
+	responseHeader(h, r.res.Header)
+	if h["Content-Type"] == nil {
+		h["Content-Type"] = nil // keeps net/http from guessing one
+	}
+	if r.src.decoded() {
+		h.Del("Content-Encoding")
+	}
+	switch {
+	case r.c.r.Method == http.MethodHead || r.res.StatusCode == http.StatusNotModified:
+		if v := r.res.Header["Content-Length"]; v != nil && !r.src.decoded() {
+			h["Content-Length"] = v
+		}
+	case length >= 0:
+		h.Set("Content-Length", strconv.Itoa(length))
+	case r.res.ContentLength >= 0 && !r.src.decoded():
+		h.Set("Content-Length", strconv.FormatInt(r.res.ContentLength, 10))
+	}
+	if r.shape == events {
+		r.streamHeaders(h)
+	}
+	requestID(h, r.c.api)
+	r.ourHeaders()
+	r.sendHead(r.res.StatusCode)
+}
+
+func (r *reply) sendHead(status int) {
+	r.headSent, r.status = true, status
+	r.headType = r.res.Header.Get("Content-Type")
+	r.c.w.WriteHeader(status)
+}
+
+// streamHeaders keeps caches and buffering proxies from holding a stream back.
+func (r *reply) streamHeaders(h http.Header) {
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-cache")
+	}
+	if h.Get("X-Accel-Buffering") == "" {
+		h.Set("X-Accel-Buffering", "no")
+	}
+}
+
+// ourHeaders says who answered.
+func (r *reply) ourHeaders() {
+	h, rec := r.c.w.Header(), r.c.x.Record()
+	h.Set(headerDepth, strconv.Itoa(rec.Depth))
+	last := rec.Last()
+	if last == nil {
+		return
+	}
+	h.Set(headerModel, last.Model)
+	expose := r.c.g.Expose
+	if expose.Deployment {
+		h.Set(headerDeployment, last.Deployment)
+	}
+	if expose.Attempts {
+		h.Set(headerAttempts, strconv.Itoa(len(rec.Attempts)))
+	}
+	if expose.Decision {
+		h.Set(headerDecision, decisionLine(last.Decision))
+	}
+}
