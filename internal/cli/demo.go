@@ -62,7 +62,9 @@ func runDemo(cmd *cobra.Command, f demoFlags) (err error) {
 			return usageError{fmt.Errorf("--log: %w", err)}
 		}
 		defer file.Close()
-		logger = newLogger(file, config.Default().Log)
+		var lines *logWriter
+		logger, lines = newLogger(file, config.Default().Log)
+		defer lines.Close()
 	}
 	fleet, err := startFleet(logger)
 	if err != nil {

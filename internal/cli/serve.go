@@ -111,9 +111,8 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	if err != nil {
 		return err
 	}
-	lines := newLogWriter(cmd.ErrOrStderr())
+	logger, lines := newLogger(cmd.ErrOrStderr(), c.Log)
 	defer lines.Close()
-	logger := newLogger(lines, c.Log)
 	for _, w := range warnings {
 		logger.Warn("configuration", "warning", w.String())
 	}
