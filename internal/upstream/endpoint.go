@@ -184,7 +184,8 @@ func brokenWhile(broke, reused, answered bool) llm.Class {
 
 func connectionBroke(err error) bool {
 	var socket net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &socket)
+	var stream streamReset
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &socket) || errors.As(err, &stream)
 }
 
 // BrokenBody names the class of an error met while a response's body is read.

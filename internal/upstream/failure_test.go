@@ -69,7 +69,7 @@ func TestIdleConnectionThatEnded(t *testing.T) {
 				eventually(t, "the end arrives", func() bool {
 					pool.mu.Lock()
 					defer pool.mu.Unlock()
-					return len(pool.idle) == 0 || !pool.idle[0].probe.alive()
+					return len(pool.idle) == 0 || readable(pool.idle[0].Conn)
 				})
 			}
 		})

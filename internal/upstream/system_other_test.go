@@ -2,11 +2,16 @@
 
 package upstream
 
-import "testing"
+import (
+	"net"
+	"testing"
+)
 
 func full(t *testing.T) string {
 	t.Skip("no way to fill a listener's queue")
 	return ""
 }
+
+func readable(net.Conn) bool { return true }
 
 func descriptors() (int, bool) { return 0, false }

@@ -41,6 +41,20 @@ func full(t *testing.T) string {
 	return ""
 }
 
+// readable reports whether bytes, the end or an error wait on c, and leaves them there.
+func readable(c net.Conn) bool {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	var found error
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, found = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+		return true
+	})
+	return err != nil || found != syscall.EAGAIN
+}
+
 // descriptors counts the open files of this process, or returns false where the system does not list them.
 func descriptors() (int, bool) {
 	entries, err := os.ReadDir("/proc/self/fd")

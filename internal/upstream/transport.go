@@ -98,6 +98,15 @@ func (t *trace) classify(err error) *Error {
 	return &Error{Class: brokenWhile(connectionBroke(err), t.reused.Load(), t.answered.Load()), Sent: t.wrote.Load(), Err: err}
 }
 
+// streamReset has the shape in which net/http shows, to errors.As, that the server gave an HTTP/2 stream up.
+type streamReset struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (s streamReset) Error() string { return "the stream was reset" }
+
 // patientConn does not report that a write failed: an endpoint that refuses a large body early answers and
 // closes while we still write, and its answer would be lost. What happened shows when the answer is read.
 type patientConn struct {
