@@ -174,11 +174,6 @@ func TestServerClosesIdleConnections(t *testing.T) {
 	server := newFake(t, func(n int64, p *peer) {
 		random := rand.New(rand.NewPCG(72, uint64(n)))
 		for {
-			_ = p.SetReadDeadline(time.Now().Add(pause - time.Millisecond + time.Duration(random.IntN(2000))*time.Microsecond))
-			if _, err := p.br.Peek(1); err != nil {
-				return
-			}
-			_ = p.SetReadDeadline(time.Time{})
 			r, _ := p.request()
 			if r == nil {
 				return
@@ -187,6 +182,11 @@ func TestServerClosesIdleConnections(t *testing.T) {
 			executed[r.Header.Get("X-Request-Id")]++
 			mu.Unlock()
 			p.say(ok)
+			_ = p.SetReadDeadline(time.Now().Add(pause - time.Millisecond + time.Duration(random.IntN(2000))*time.Microsecond))
+			if _, err := p.br.Peek(1); err != nil {
+				return
+			}
+			_ = p.SetReadDeadline(time.Time{})
 		}
 	})
 	e := server.endpoint(t)
