@@ -145,8 +145,6 @@ func post(body string) *Request {
 	return &Request{Method: "POST", Path: "/v1/chat/completions", Header: http.Header{}, Body: [3][]byte{[]byte(body)}}
 }
 
-func get() *Request { return &Request{Method: "GET", Path: "/v1/models", Header: http.Header{}} }
-
 // within returns a context that ends after patience, so that a hang fails instead of blocking.
 func within(t testing.TB) context.Context {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
