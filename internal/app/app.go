@@ -310,8 +310,9 @@ func (a *App) out(t discovery.Target) bool {
 // tickEvery is the coarsest grain of what comes by time alone.
 const tickEvery = 250 * time.Millisecond
 
-// tick lets waiters in whose chance comes by time alone.
+// tick lets waiters in whose chance comes by time alone, and tells what went out or came back.
 func (a *App) tick(ctx context.Context) {
+	outages := newOutages(a.logger)
 	timer := time.NewTimer(tickEvery)
 	defer timer.Stop()
 	for {
@@ -321,7 +322,9 @@ func (a *App) tick(ctx context.Context) {
 		case <-timer.C:
 		}
 		wait := tickEvery
-		if next := a.router.Tick(time.Now()); !next.IsZero() {
+		now := time.Now()
+		outages.look(now, a.router.View)
+		if next := a.router.Tick(now); !next.IsZero() {
 			wait = min(max(time.Until(next), time.Millisecond), tickEvery)
 		}
 		timer.Reset(wait)

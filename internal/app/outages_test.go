@@ -1,0 +1,73 @@
+package app
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"evenkeel/internal/route"
+)
+
+// linesLogger logs without times, so that whole lines can be compared.
+func linesLogger(level slog.Level) (*slog.Logger, *logBuffer) {
+	b := newLogBuffer()
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})), b
+}
+
+// taken empties the buffer and returns its lines.
+func (l *logBuffer) taken() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.b.Reset()
+	return strings.TrimSpace(l.b.String())
+}
+
+func TestOutagesAreLoggedOncePerChange(t *testing.T) {
+	logger, log := linesLogger(slog.LevelInfo)
+	o := newOutages(logger)
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	looks := 0
+	look := func(after time.Duration, deployment, endpoint route.BreakerView, want string) {
+		t.Helper()
+		now = now.Add(after)
+		o.look(now, func(time.Time) route.View {
+			looks++
+			return route.View{
+				Deployments: []route.DeploymentView{{ID: "a/m", URL: "http://a", Breaker: deployment}, {ID: "b/m", URL: "http://b"}},
+				Scopes:      []route.ScopeView{{Kind: route.EndpointScope, Name: "a", URL: "http://a", Breaker: endpoint}},
+			}
+		})
+		if got := log.taken(); got != want {
+			t.Errorf("logged\n%s\nwant\n%s", got, want)
+		}
+	}
+	out := func(state route.BreakerState, since time.Time, length time.Duration) route.BreakerView {
+		return route.BreakerView{State: state, Reason: "server_error", Since: since, Until: since.Add(length), Out: length}
+	}
+	ok, first := route.BreakerView{}, now
+	look(0, ok, ok, "")
+	look(lookEvery, out(route.Open, first, time.Second), ok,
+		"level=WARN msg=\"deployment is out\" deployment=a/m reason=server_error until=2026-03-01T12:00:01.000Z out_seconds=1")
+	look(lookEvery, out(route.HalfOpen, first, time.Second), ok, "")
+	look(lookEvery, out(route.Open, first, 2*time.Second), ok, "") // the trial failed
+	look(lookEvery/2, ok, ok, "")                                  // too soon
+	look(lookEvery, ok, out(route.Open, now, 4*time.Second),
+		"level=INFO msg=\"deployment is back\" deployment=a/m out_seconds=2.25\n"+
+			"level=WARN msg=\"endpoint is out\" endpoint=a reason=server_error until=2026-03-01T12:00:05.750Z out_seconds=4")
+	look(lookEvery, ok, out(route.Open, now.Add(time.Millisecond), time.Second), // back and out again between two looks
+		"level=WARN msg=\"endpoint is out\" endpoint=a reason=server_error until=2026-03-01T12:00:03.251Z out_seconds=1")
+	if looks != 6 {
+		t.Errorf("the fleet was copied %d times, want 6", looks)
+	}
+	now = now.Add(lookEvery)
+	o.look(now, func(time.Time) route.View { return route.View{} })
+	if got := log.taken(); got != "" || len(o.since) != 0 {
+		t.Errorf("of one that left the fleet: %q, %v is remembered", got, o.since)
+	}
+}
