@@ -205,6 +205,12 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 		}
 		g.Keys[sum] = k.Name
 	}
+	for i := range c.Endpoints {
+		e := &c.Endpoints[i]
+		if r := b.reports[e.Name]; len(e.Models) == 0 && r.Models == nil && (!r.Reachable || r.Kind == "") {
+			g.Unanswered++ // down since we know it, or loading
+		}
+	}
 	for name, pool := range b.pools {
 		g.Chains[name] = []string{name}
 		if name != "" && len(pool.Deployments) > 0 {

@@ -57,7 +57,7 @@ func (x *Exchange) judge(end *End) {
 	o := &end.Outcome
 	switch {
 	case x.gone:
-		o.Verdict, o.Class = route.NotDeploymentFault, "client_gone"
+		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "client_gone", ""
 		end.Held = false
 	case x.timeout == "shutdown":
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "shutdown", "the balancer shut down"
@@ -69,9 +69,22 @@ func (x *Exchange) judge(end *End) {
 			o.Verdict = route.NotDeploymentFault
 		}
 		end.Class, end.Held, end.Broken = llm.Timeout, false, true
-		o.Class, o.Detail = llm.Timeout.String(), x.timeout+" passed"
+		o.Class, o.Detail = llm.Timeout.String(), fmt.Sprintf("the limit %s of %v passed", x.timeout, x.limit())
 		o.Unreachable = false
 	}
+}
+
+// limit is the length of the deadline that passed.
+func (x *Exchange) limit() time.Duration {
+	switch d := &x.plan.Deadlines; x.timeout {
+	case "first_token":
+		return d.FirstToken
+	case "between_tokens":
+		return d.BetweenTokens
+	case "response":
+		return d.Response
+	}
+	return x.deadline()
 }
 
 func (x *Exchange) release(now time.Time, o route.Outcome) {
@@ -139,6 +152,8 @@ func failureOf(end *End, timeout string) *Failure {
 		return &Failure{Status: 504, Code: "evenkeel_upstream_timeout", Message: "The model took too long: the limit " + timeout + " passed."}
 	case llm.Connect:
 		return &Failure{Status: 502, Code: "evenkeel_upstream_unreachable", Message: "No connection to the model's server could be made.", RetryIn: 1000}
+	case llm.Auth:
+		return &Failure{Status: 502, Code: "evenkeel_upstream_credential", Message: "The model's server refused the balancer's credential, not yours. Its operator must mend that."}
 	case llm.RateLimited:
 		return &Failure{Status: 429, Code: "evenkeel_upstream_rate_limited", Message: "The model's server limits the rate of requests.", RetryIn: retryIn(end)}
 	case llm.Overloaded:
@@ -169,6 +184,10 @@ func refusalOf(r *route.Refusal) *Failure {
 		return &Failure{Status: 503, Code: "evenkeel_queue_full", RetryIn: 1000,
 			Message: fmt.Sprintf("Too many requests wait for model %q already.", model)}
 	}
+	if unfit(r.Decision) {
+		return &Failure{Status: 400, Code: "evenkeel_no_deployment", Final: true,
+			Message: fmt.Sprintf("No deployment of model %q may take the request: %s.", model, countCuts(r.Decision))}
+	}
 	f := &Failure{Status: 503, Code: "evenkeel_no_deployment", RetryIn: max(r.RetryIn.Milliseconds(), 1),
 		Message: fmt.Sprintf("No deployment of model %q can take the request: %s.", model, countCuts(r.Decision))}
 	if r.RetryIn == 0 {
@@ -187,6 +206,17 @@ var cutWords = map[route.Cut]string{
 	route.CutInFlight: "at the limit of requests",
 	route.CutTokens:   "at the limit of tokens",
 	route.CutEarlier:  "promised to earlier requests",
+}
+
+// unfit reports whether it is the request itself that keeps every deployment from it.
+func unfit(d *route.Decision) bool {
+	counts := d.CutCounts()
+	for _, c := range counts {
+		if c.Cut != route.CutPinned && c.Cut != route.CutExcluded {
+			return false
+		}
+	}
+	return len(counts) > 0
 }
 
 func countCuts(d *route.Decision) string {

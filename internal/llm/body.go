@@ -29,6 +29,9 @@ func (b *Body) Feed(p []byte) {
 	b.probe.feed(p)
 }
 
+// Open reports whether what was fed is the beginning of a JSON object or array without its end.
+func (b *Body) Open() bool { return b.probe.depth > 0 }
+
 // Usage returns the usage reported.
 func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }
 

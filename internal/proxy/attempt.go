@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"net/textproto"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ func (c *call) attempt(l *route.Lease) *exchange.End {
 		stop()
 		return failedCall(err)
 	}
-	c.reply.began(res, stop, l)
+	c.reply.began(res, stop, l, endpoint.HasKey())
 	return c.reply.receive()
 }
 
@@ -72,9 +71,10 @@ func failedCall(err error) *exchange.End {
 	if errors.As(err, &failed) {
 		end.Class, end.Sent = failed.Class, failed.Sent
 		end.Outcome.Unreachable = failed.Unreachable
+		err = failed.Err // its class is told beside it
 	}
-	end.Outcome.Class = end.Class.String()
 	end.Outcome.Detail = detailOf(err)
+	end.Outcome.Class = end.Class.String()
 	end.Outcome.Verdict = route.DeploymentFault
 	if end.Class == llm.Stale || end.Class == llm.None { // nobody's fault; and None is our own doing, which the exchange knows
 		end.Outcome.Verdict = route.NotDeploymentFault
@@ -90,14 +90,20 @@ func detailOf(err error) string {
 		return "malformed header"
 	}
 	text, _, _ := strings.Cut(err.Error(), `"`)
+	text = strings.ReplaceAll(text, ": connect: ", ": ") // the name of the system call says nothing more
 	return strings.TrimRight(text[:min(len(text), 200)], ": ")
 }
 
-// judge classifies a response by its head and what its meter saw.
-func judge(res *http.Response, failed *llm.UpstreamError) (llm.Class, route.Outcome) {
+func isJSON(res *http.Response) bool {
+	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "application/json")
+}
+
+// judge classifies a response by its head and what its meter saw. ownKey says that the credential was ours.
+func judge(res *http.Response, failed *llm.UpstreamError, ownKey bool) (llm.Class, route.Outcome) {
 	class := llm.Classify(res.StatusCode, failed)
-	if class == llm.Auth {
-		class = llm.ClientFault // upstream's judgement of the credential passes through
+	if class == llm.Auth && !ownKey {
+		class = llm.ClientFault // upstream's judgement of the client passes through
 	}
 	o := route.Outcome{Answered: true, Status: res.StatusCode}
 	switch class {
@@ -114,8 +120,10 @@ func judge(res *http.Response, failed *llm.UpstreamError) (llm.Class, route.Outc
 	}
 	if class != llm.None {
 		o.Class = class.String()
-		o.Detail = "status " + strconv.Itoa(res.StatusCode)
-		if failed != nil && res.StatusCode < 300 {
+		switch {
+		case class == llm.Auth:
+			o.Detail = "the endpoint's own api_key was refused"
+		case failed != nil && res.StatusCode < 300:
 			o.Detail = "an error in the answer"
 		}
 	}

@@ -20,6 +20,7 @@ import (
 // Generation is everything one configuration and fleet give the proxy. It is immutable.
 type Generation struct {
 	Chains         map[string][]string           // model → itself and its fallbacks; "" if a request without a model has one place to go
+	Unanswered     int                           // endpoints that have not said yet what they serve
 	Models         []Model                       // what GET /v1/models lists, sorted by ID
 	Endpoints      map[string]*upstream.Endpoint // by name
 	Keys           map[[32]byte]string           // SHA-256 of a virtual key → its name; empty = no authentication
@@ -127,13 +128,20 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.serveCall(w, r, g, api, facts)
 }
 
+// notReadyRetry is when to ask again for a model that may come: endpoints that are down are asked more often.
+const notReadyRetry = time.Second
+
 // reject turns a request away that nobody needs to be asked for, and tells of it as of any other.
 func (p *Proxy) reject(w http.ResponseWriter, api llm.API, f route.Facts, e *llm.Error, stranger bool) {
+	failure := &exchange.Failure{Status: e.Status, Code: e.Code, Message: e.Message, Final: e.Status < 500}
+	if !failure.Final {
+		failure.RetryIn = notReadyRetry.Milliseconds()
+		retryHeaders(w.Header(), failure)
+	}
 	writeError(w, api, e)
 	f.Model = clip(f.Model)
 	p.Done(Finished{Stranger: stranger, Record: &exchange.Record{
-		Facts: f, Started: f.Arrived, Ended: time.Now(), Result: exchange.Rejected, Status: e.Status,
-		Failure: &exchange.Failure{Status: e.Status, Code: e.Code, Message: e.Message, Final: true},
+		Facts: f, Started: f.Arrived, Ended: time.Now(), Result: exchange.Rejected, Status: e.Status, Failure: failure,
 	}})
 }
 

@@ -208,7 +208,9 @@ func (r *reply) ourHeaders() {
 	if last == nil {
 		return
 	}
-	h.Set(headerModel, last.Model)
+	if last.Model != "" { // a request may name none
+		h.Set(headerModel, last.Model)
+	}
 	expose := r.c.g.Expose
 	if expose.Deployment {
 		h.Set(headerDeployment, last.Deployment)

@@ -51,6 +51,7 @@ type reply struct {
 	res       *http.Response
 	stop      context.CancelFunc
 	lease     *route.Lease
+	ownKey    bool // the request carried the endpoint's own credential
 	shape     shape
 	src       source
 	buf       []byte // what was received; buf[start:] has not been sent
@@ -69,11 +70,11 @@ type reply struct {
 func (r *reply) init(c *call) { r.c = c }
 
 // began takes the head of a response.
-func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Lease) {
+func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Lease, ownKey bool) {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.res, r.stop, r.lease = res, stop, l
+	r.res, r.stop, r.lease, r.ownKey = res, stop, l, ownKey
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
 	if r.scratch == nil {
@@ -152,7 +153,7 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 
 // unfit is the end of an attempt whose answer cannot follow the head that the client already has.
 func (r *reply) unfit() *exchange.End {
-	class, o := judge(r.res, nil)
+	class, o := judge(r.res, nil, r.ownKey)
 	if class == llm.None {
 		class = llm.Malformed
 		o.Verdict, o.Class, o.Detail = route.DeploymentFault, class.String(), "another content type or encoding than the attempt before"
@@ -228,7 +229,7 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 	r.body.Feed(plain)
 	bit := r.shape == bytesRaw && len(plain) > 0
 	if !r.committed && (bit || len(r.buf) > holdWhole) {
-		if class, _ := judge(r.res, r.body.Err()); class.Retryable() {
+		if class, _ := judge(r.res, r.body.Err(), r.ownKey); class.Retryable() {
 			return r.end(false, false) // an error too large to hold is not worth passing on
 		}
 		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Release}))
@@ -240,6 +241,10 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 		end := r.end(false, true)
 		end.Class = brokenBody(err)
 		return r.broke(end, err)
+	case r.body.Open() && r.res.StatusCode < 300 && isJSON(r.res) && !r.src.blind:
+		end := r.end(false, true)
+		end.Class = llm.Truncated
+		return r.broke(end, errHalfJSON)
 	}
 	return r.end(true, false)
 }
@@ -255,7 +260,8 @@ func (r *reply) end(held, broken bool) *exchange.End {
 	} else {
 		failed, usage = r.body.Err(), r.body.Usage()
 	}
-	e.Class, e.Outcome = judge(r.res, failed)
+	e.Class, e.Outcome = judge(r.res, failed, r.ownKey)
+	e.Held = held && e.Class != llm.Auth // it speaks of our credential, not of the client's
 	o := &e.Outcome
 	o.Reported = usage.Reported
 	o.InputTokens, o.CachedTokens, o.OutputTokens, o.ReasoningTokens = usage.Input, usage.CachedInput, usage.Output, usage.Reasoning
@@ -269,6 +275,9 @@ func (r *reply) end(held, broken bool) *exchange.End {
 		if streamed {
 			o.OutputTokens = r.events.OutputEstimate()
 		}
+	}
+	if estimate := r.events.OutputEstimate(); streamed && o.Reported && !r.events.Terminal() && estimate > o.OutputTokens {
+		o.OutputTokens, o.Reported = estimate, false // what was reported so far is of the beginning
 	}
 	return e
 }

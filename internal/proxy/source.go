@@ -14,7 +14,10 @@ import (
 // mostInflated bounds what is inflated of one answer only to read its usage, in bytes.
 const mostInflated = 64 << 20
 
-var errTruncated = errors.New("the stream ended without its last event")
+var (
+	errTruncated = errors.New("the stream ended without its last event")
+	errHalfJSON  = errors.New("the answer is a JSON document without its end")
+)
 
 // source reads an answer's body. Where upstream compressed it although the client cannot read that, it is
 // inflated; where the client can, the bytes pass as they are, and are inflated beside that for the meter.

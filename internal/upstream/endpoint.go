@@ -77,6 +77,9 @@ func New(o Options) (*Endpoint, error) {
 	return e, nil
 }
 
+// HasKey reports whether requests carry a credential of the endpoint's own.
+func (e *Endpoint) HasKey() bool { return !e.key.IsZero() }
+
 // Close drops unused connections. Running requests go on.
 func (e *Endpoint) Close() { e.carrier.closeIdle() }
 
