@@ -82,11 +82,18 @@ func TestHeadsThatFail(t *testing.T) {
 			server := newFake(t, func(_ int64, p *peer) {
 				if r, _ := p.request(); r != nil {
 					p.say(answer)
+					if class == llm.Malformed {
+						p.untilGone()
+					}
 				}
 			})
 			e := server.endpoint(t)
 			_, err := e.Do(within(t), post("{}"))
 			mustFail(t, err, class, false, true)
+			if strings.HasPrefix(name, "endless") && !errors.Is(err, errHeadTooLarge) && !errors.Is(err, errInterim) {
+				t.Errorf("error %v does not name the bound", err)
+			}
+			eventually(t, "the connection ends", func() bool { return server.connections() == 0 })
 			if n := idling(e); n != 0 {
 				t.Errorf("%d connections kept", n)
 			}
@@ -177,6 +184,8 @@ func TestBodiesThatFail(t *testing.T) {
 	f("chunk cut", chunked+"5\r\nok", false, "ok", llm.Reset)
 	f("no last chunk", chunked+"2\r\nok\r\n", false, "ok", llm.Reset)
 	f("reset between chunks", chunked+"2\r\nok\r\n", true, "ok", llm.Reset)
+	f("nothing after the last chunk", chunked+"2\r\nok\r\n0\r\n", false, "ok", llm.Reset)
+	f("trailer cut", chunked+"2\r\nok\r\n0\r\nX: y\r\n", false, "ok", llm.Reset)
 	f("chunk size not a number", chunked+"2\r\nok\r\nxyz\r\n", false, "ok", llm.Malformed)
 	f("chunk size too large", chunked+"2\r\nok\r\nfffffffffffffffff\r\n", false, "ok", llm.Malformed)
 	f("chunk size line endless", chunked+"2\r\nok\r\n"+strings.Repeat("0", 8<<10), false, "ok", llm.Malformed)

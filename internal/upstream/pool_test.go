@@ -104,6 +104,9 @@ func TestSweepKeepsTheYoung(t *testing.T) {
 	if n := idling(e); n != 1 {
 		t.Fatalf("%d left, want 1", n)
 	}
+	if p.sweeping == nil {
+		t.Error("nobody comes back for it")
+	}
 	eventually(t, "two connections end", func() bool { return server.connections() == 1 })
 	mustFetch(t, e, post("{}"))
 	if n := server.accepted.Load(); n != 3 {

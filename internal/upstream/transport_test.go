@@ -306,11 +306,21 @@ func TestEarlyRefusalOverTLS(t *testing.T) {
 	both(t, func(t *testing.T, http2 bool) {
 		_, e := secure(t, http2, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.CopyN(io.Discard, r.Body, 64<<10)
+			if r.URL.Path == "/reset" && !http2 {
+				c, _, err := w.(http.Hijacker).Hijack()
+				if err == nil {
+					_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 9\r\n\r\ntoo large")
+					_ = c.(*tls.Conn).NetConn().(*net.TCPConn).SetLinger(0)
+					_ = c.(*tls.Conn).NetConn().Close()
+				}
+				return
+			}
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 			_, _ = io.WriteString(w, "too large")
 		})
-		for range 5 {
-			res, body := mustFetch(t, e, &Request{Method: "POST", Path: "/", Header: http.Header{}, Body: [3][]byte{make([]byte, 20<<20)}})
+		for i := range 10 {
+			path := []string{"/", "/reset"}[i%2]
+			res, body := mustFetch(t, e, &Request{Method: "POST", Path: path, Header: http.Header{}, Body: [3][]byte{make([]byte, 20<<20)}})
 			if res.StatusCode != 413 || body != "too large" {
 				t.Fatalf("%d %q, want 413", res.StatusCode, body)
 			}
