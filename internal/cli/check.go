@@ -28,7 +28,7 @@ column, and exits 1 if there is anything. Nothing is connected.`,
 			for _, w := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 			}
-			if err == nil {
+			if c != nil {
 				err = c.Validate(app.CheckStrategy)
 			}
 			if err != nil {

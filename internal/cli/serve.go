@@ -82,7 +82,7 @@ func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, erro
 		}
 		c, err = config.FromURLs(urls, key)
 	}
-	if err != nil {
+	if c == nil { // a file could not be read
 		return nil, warnings, err
 	}
 	f.override(c)

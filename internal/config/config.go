@@ -44,6 +44,8 @@ type Config struct {
 
 	// places says where each setting was written, so that Validate can point at it. Nil if built in code.
 	places map[string]place
+	// decoded is what could not be decoded, for Validate.
+	decoded report
 }
 
 // Values of Config.Auth and Config.Credentials.
@@ -186,6 +188,17 @@ func Default() Config {
 
 func (e *Endpoint) setDefaults() { e.Weight = 1 }
 func (p *Provider) setDefaults() { p.Weight = 1 }
+
+// form is how an item of providers is written, for one that was written as text.
+func (Provider) form(text string) string {
+	if !plainName(text) || credential.MatchString(text) {
+		text = "gpu-1"
+	}
+	return "{name: " + text + "}"
+}
+
+// form is how an item of virtual_keys is written. The text may be a key, which is not repeated.
+func (VirtualKey) form(string) string { return "{name: support-agent, sha256: HASH-OF-THE-KEY}" }
 
 // Kinds are the endpoint kinds that can be written, in the order of the documentation.
 var Kinds = []string{

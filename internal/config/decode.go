@@ -121,6 +121,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, f field, at *path, depth 
 		if got := d.tree(n, at, depth); got != nil {
 			v.Set(reflect.ValueOf(got))
 		}
+	case isMap && n.Kind == yaml.ScalarNode && hasForm(v):
+		d.fail(n, at, "must be a map such as %s, is %s", v.Interface().(former).form(n.Value), describe(n))
 	case isMap && v.Kind() == reflect.Struct:
 		d.structure(n, v, at, depth)
 	case isMap:
@@ -137,22 +139,41 @@ func mergeable(t reflect.Type, f field) bool {
 	return f.named || t.Kind() == reflect.Struct && t != typeSecret && t != typeStrategy
 }
 
+// former is a map that people write as text. form says how it is written, with what the text may have meant.
+type former interface{ form(text string) string }
+
+func hasForm(v reflect.Value) bool { return v.Type().Implements(reflect.TypeFor[former]()) }
+
 // structure decodes a map over the fields of a struct.
 func (d *decoder) structure(n *yaml.Node, v reflect.Value, at *path, depth int) {
 	fields := d.fieldsOf(v.Type())
 	for _, e := range d.entries(n, at, depth) {
 		f, ok := find(fields, e.name)
 		if !ok {
-			hint := DidYouMean(e.name, keyNames(fields))
-			if strings.Contains(e.name, ":") {
-				hint = "; is a space missing after the colon?"
-			}
-			d.fail(e.key, at, "unknown key %s%s", show(e.name), hint)
+			d.fail(e.key, at, "unknown key %s%s", show(e.name), keyHint(e, at, fields))
 			continue
 		}
 		f.key = e.key
 		d.value(e.value, v.FieldByIndex(f.index), f, at.key(f.names[0]), depth+1)
 	}
+}
+
+// keyHint says what an unknown key may have been meant for.
+func keyHint(e entry, at *path, fields []field) string {
+	if strings.Contains(e.name, ":") {
+		return "; is a space missing after the colon?"
+	}
+	if at == nil && e.value.Kind == yaml.MappingNode {
+		for i := 0; i < len(e.value.Content); i += 2 {
+			switch e.value.Content[i].Value {
+			case "url", "api_key":
+				return "; is it an endpoint? then indent it below endpoints:"
+			case "providers", "fallback_chain":
+				return "; is it a model? then indent it below models:"
+			}
+		}
+	}
+	return DidYouMean(e.name, keyNames(fields))
 }
 
 // named decodes a map of structs over a slice of them, which keeps the order of the file.

@@ -45,6 +45,11 @@ func FuzzLoad(f *testing.F) {
 				t.Fatalf("error %T %v, want Problems", err, err)
 			}
 			text += err.Error()
+			var all Problems
+			if !errors.As(c.Validate(checkStrategy), &all) || len(all) < len(problems) {
+				t.Errorf("Validate says %v, and Load said %v", all, problems)
+			}
+			text += all.Error()
 		} else if invalid := c.Validate(checkStrategy); invalid != nil {
 			text += invalid.Error()
 		} else {

@@ -30,12 +30,14 @@ type File struct {
 
 // Load decodes the files over the defaults, merged by key, and checks everything that flags of the command line cannot
 // change. env looks up environment variables for ${NAME}; file: references are read from disk. The error is of type
-// Problems and lists all that is wrong. Call Validate on the result once flags are applied.
+// Problems. Call Validate on the result once flags are applied, also if there is an error: the result is then what could
+// be decoded, not to be used for anything else, and Validate lists those problems and its own.
 func Load(files []File, env func(string) (string, bool)) (*Config, []Warning, error) {
 	return load(files, sources{env: env, read: readSecret})
 }
 
-// LoadFiles reads the files at paths and the environment of the process, and then does what Load does.
+// LoadFiles reads the files at paths and the environment of the process, and then does what Load does. If a file cannot be
+// read, there is no configuration to validate: it is nil.
 func LoadFiles(paths ...string) (*Config, []Warning, error) {
 	files := make([]File, 0, len(paths))
 	var r report
@@ -85,13 +87,12 @@ func load(files []File, s sources) (*Config, []Warning, error) {
 	c.complete()
 	d.laterWarnings(&doc)
 
-	v := &validator{config: c, report: d.report}
+	c.decoded = report{problems: d.problems, dropped: d.dropped}
+	v := newValidator(c)
+	v.warnings = d.warnings
 	v.content()
-	if err := v.err(); err != nil {
-		return nil, nil, err
-	}
 	sortProblems(v.warnings, func(w Warning) Problem { return w.Problem })
-	return c, v.warnings, nil
+	return c, v.warnings, v.err()
 }
 
 // parse returns the root node of a file; nil if it is empty or, with a problem reported, not YAML.

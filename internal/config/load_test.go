@@ -97,7 +97,7 @@ func TestGoodFile(t *testing.T) {
 			{Name: "chained", FallbackChain: []string{"vendor/big.model:tag"}, Strategy: &Strategy{Name: "p2c_ewma"}},
 		},
 	}
-	got.places = nil
+	got.places, got.decoded = nil, report{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
@@ -125,7 +125,7 @@ func TestEmptyFilesGiveTheDefaults(t *testing.T) {
 			t.Errorf("%q: %v, %v", text, err, warnings)
 			continue
 		}
-		got.places = nil
+		got.places, got.decoded = nil, report{}
 		if want := Default(); !reflect.DeepEqual(*got, want) {
 			t.Errorf("%q gives %+v", text, got)
 		}
@@ -176,7 +176,7 @@ func TestExampleStatesTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.places = nil
+	got.places, got.decoded = nil, report{}
 	if want := Default(); !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v\nwant %+v", *got, want)
 	}
@@ -302,4 +302,39 @@ func write(t *testing.T, name, text string) {
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestWarnings of settings that are valid and do less than they seem to.
+func TestWarnings(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		_, warnings, err := Load([]File{{"a.yaml", []byte("endpoints: {a: {url: http://a}}\n" + text)}}, anyEnv)
+		if got := strings.TrimSuffix(lines(warnings), "\n"); err != nil || got != want {
+			t.Errorf("%q: %v\ngot  %s\nwant %s", text, err, got, want)
+		}
+	}
+	f("virtual_keys: []", "a.yaml:2:1: virtual_keys: is empty, so no key is asked for; remove it, or list keys: [{name: support-agent, sha256: HASH-OF-THE-KEY}]")
+	f("virtual_keys:", "")
+	f("models: {m: {providers: []}}", `a.yaml:2:14: models.m.providers: is empty, which means every endpoint that serves "m"; remove it, or name endpoints: [{name: gpu-1}]`)
+	f("models: {m: {}}", "")
+	f("deadlines: {first_token: 20m}", "a.yaml:2:13: deadlines.first_token: 20m0s never takes effect: deadline ends a request without content after 10m0s")
+	f("deadlines: {deadline: 1m, first_token: 2m}", "a.yaml:2:27: deadlines.first_token: 2m0s never takes effect: deadline ends a request without content after 1m0s")
+	f("deadlines: {deadline: 1m}", "")
+	f("deadlines: {deadline: 1m, first_token: 1m}", "")
+}
+
+func TestDidYouMean(t *testing.T) {
+	f := func(word, want string, known ...string) {
+		t.Helper()
+		if got := DidYouMean(word, known); got != want {
+			t.Errorf("%s of %q: got %q, want %q", word, known, got, want)
+		}
+	}
+	f("retries", `; did you mean "retry"?`, "metrics", "retry")
+	f("fallback", `; did you mean "fallback_chain"?`, "fallback_chain", "metrics")
+	f("Deadline", `; did you mean "deadlines"?`, "deadlines", "deadline_of_others")
+	f("wieght", `; did you mean "weight"?`, "weight", "url")
+	f("first_token_timeout", `; did you mean "first_token"?`, "first_token", "response")
+	f("models_of_mine", `; known are: metrics, strategy`, "metrics", "strategy")
+	f("roundrobin", `; did you mean "round_robin"?`, "round_robin", "rounder")
 }

@@ -208,14 +208,19 @@ func DidYouMean(word string, known []string) string {
 	}
 }
 
-// nearest returns the known word that differs from word by the fewest typing errors, and at most by a third of its
-// length; of equals the first in the alphabet; empty if there is none.
+// nearest returns the known word that differs from word by one typing error, else the one that begins as word does, else
+// the one that differs by the fewest errors, and at most by a third of its length; of equals the first in the alphabet;
+// empty if there is none.
 func nearest(word string, known iter.Seq[string]) string {
 	if len(word) > longestShown {
 		return ""
 	}
 	best, bestDistance := "", max(len(word)/3, 1)
+	begins, longest := "", 0
 	for candidate := range known {
+		if n := commonPrefix(word, candidate); n > longest || n == longest && candidate < begins {
+			begins, longest = candidate, n
+		}
 		if abs(len(candidate)-len(word)) > bestDistance {
 			continue
 		}
@@ -224,7 +229,18 @@ func nearest(word string, known iter.Seq[string]) string {
 			best, bestDistance = candidate, d
 		}
 	}
+	if (best == "" || bestDistance > 1) && longest >= 4 && (2*longest >= len(word) || longest == len(begins)) {
+		return begins
+	}
 	return best
+}
+
+// commonPrefix is the number of bytes at the begin of a and b that are the same but for case.
+func commonPrefix(a, b string) (n int) {
+	for n < min(len(a), len(b)) && a[n]|0x20 == b[n]|0x20 {
+		n++
+	}
+	return n
 }
 
 // distance is the number of insertions, deletions, substitutions and swaps of neighbours that turn a into b.

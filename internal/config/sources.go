@@ -24,6 +24,7 @@ type sources struct {
 
 const (
 	filePrefix = "file:"
+	bearer     = "Bearer "
 	// maxSecret bounds a secret's file, in bytes.
 	maxSecret = 64 << 10
 )
@@ -93,6 +94,8 @@ func (d *decoder) secret(n *yaml.Node, into *secret.String, at *path) {
 	switch {
 	case text == "":
 		d.fail(n, at, "is empty; write ${NAME} or file:PATH, or remove the key")
+	case len(text) >= len(bearer) && strings.EqualFold(text[:len(bearer)], bearer):
+		d.fail(n, at, "begins with the word Bearer, which is added where it belongs; write the key alone")
 	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		d.fail(n, at, "the secret holds a line break or another control character, which no header can carry")
 	default:

@@ -66,6 +66,9 @@ func (d *decoder) strategy(n *yaml.Node, s *Strategy, at *path, depth int) {
 
 // strategy lets check judge s and places what it finds.
 func (v *validator) strategy(s Strategy, at *path, check func(Strategy) error) {
+	if v.broken.has(at.String()) {
+		return // one mistake gives one message
+	}
 	if s.Name == "" {
 		v.fail(at, "has no name; remove it or write one such as least_tokens")
 		return

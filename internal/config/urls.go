@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -9,6 +10,12 @@ import (
 
 	"evenkeel/internal/secret"
 )
+
+// apiPaths are ends of what is pasted instead of a base URL, the longest first.
+var apiPaths = []string{
+	"/v1/chat/completions", "/chat/completions", "/v1/completions", "/completions", "/v1/messages", "/messages",
+	"/v1/responses", "/responses", "/v1/embeddings", "/embeddings", "/v1/models",
+}
 
 // canonicalURL checks the address of an endpoint and brings it into one form: lower-case scheme and host, no default
 // port, no final slash and no final /v1, since requests bring their own /v1/... . Its errors never hold the address.
@@ -38,6 +45,11 @@ func canonicalURL(text string) (string, error) {
 		return "", err
 	}
 	path := strings.TrimRight(u.EscapedPath(), "/")
+	for _, api := range apiPaths {
+		if strings.HasSuffix(path, api) {
+			return "", fmt.Errorf("ends in %s, which requests bring themselves; write the base URL, without %s", api, api)
+		}
+	}
 	path = strings.TrimRight(strings.TrimSuffix(path, "/v1"), "/")
 	return scheme + "://" + host + path, nil
 }
@@ -82,7 +94,7 @@ func showURL(text string) string {
 }
 
 // FromURLs returns the configuration of a command line with addresses only. Each endpoint is named by its host and
-// port, is asked what it is, and gets upstreamKey.
+// port, is asked what it is, and gets upstreamKey. As with Load, Validate lists the problems of the error again, and others.
 func FromURLs(urls []string, upstreamKey secret.String) (*Config, error) {
 	c := Default()
 	var r report
@@ -108,8 +120,6 @@ func FromURLs(urls []string, upstreamKey secret.String) (*Config, error) {
 	if len(urls) == 0 {
 		r.problem(place{}, nil, "no URL of an endpoint; write one such as http://10.0.0.1:8000")
 	}
-	if err := r.err(); err != nil {
-		return nil, err
-	}
-	return &c, nil
+	c.decoded = r
+	return &c, r.err()
 }

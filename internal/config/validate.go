@@ -17,13 +17,13 @@ import (
 const longestName = 256
 
 // Validate checks the whole configuration, as it stands after flags were applied. check judges each strategy that is
-// named; nil judges none. The error is of type Problems and lists all that is wrong.
+// named; nil judges none. The error is of type Problems and lists all that is wrong, with what Load could not decode.
 func (c *Config) Validate(check func(Strategy) error) error {
-	v := &validator{config: c}
+	v := newValidator(c)
 	v.content()
 	v.exposure()
 	root := (*path)(nil)
-	if len(c.Endpoints) == 0 {
+	if len(c.Endpoints) == 0 && !v.broken.has("") && !v.broken.has("endpoints") {
 		v.fail(root.key("endpoints"), "there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}")
 	}
 	v.strategy(c.Strategy, root.key("strategy"), check)
@@ -38,7 +38,17 @@ func (c *Config) Validate(check func(Strategy) error) error {
 type validator struct {
 	config *Config
 	report
-	broken words // sections in which something could not be decoded
+	broken words // settings, and sections, in which something could not be decoded
+}
+
+// newValidator returns a validator that holds what could not be decoded.
+func newValidator(c *Config) *validator {
+	v := &validator{config: c, broken: words{}}
+	v.problems, v.dropped = slices.Clone(c.decoded.problems), c.decoded.dropped
+	for _, p := range v.problems {
+		v.broken.add(p.Path)
+	}
+	return v
 }
 
 // where is the place of the setting, or of the nearest setting around it that was written.
@@ -62,30 +72,23 @@ func (v *validator) warn(at *path, format string, args ...any) {
 // missing reports whether key was not written in the section at. A section with a problem of its own, such as a
 // misspelt key, has nothing missing: one mistake gives one message.
 func (v *validator) missing(at *path, key string) bool {
-	if _, written := v.config.places[at.key(key).String()]; written {
-		return false
-	}
-	return !v.broken.has(at.String())
+	return !v.written(at.key(key)) && !v.broken.has(at.String())
+}
+
+func (v *validator) written(at *path) bool {
+	_, written := v.config.places[at.String()]
+	return written
 }
 
 // content checks everything that does not depend on who can reach the listeners.
 func (v *validator) content() {
-	v.broken = words{}
-	for _, p := range v.problems {
-		v.broken.add(p.Path)
-	}
 	c, root := v.config, (*path)(nil)
 	v.positive(root.key("drain_timeout"), c.DrainTimeout)
 	v.positive(root.key("hold_timeout"), c.HoldTimeout)
 	if c.MaxBody <= 0 {
 		v.fail(root.key("max_body"), "must be more than 0, is %d", c.MaxBody)
 	}
-	at := root.key("deadlines")
-	v.positive(at.key("deadline"), c.Deadlines.Deadline)
-	v.positive(at.key("first_token"), c.Deadlines.FirstToken)
-	v.positive(at.key("between_tokens"), c.Deadlines.BetweenTokens)
-	v.positive(at.key("response"), c.Deadlines.Response)
-	v.positive(at.key("connect"), c.Deadlines.Connect)
+	v.deadlines(root.key("deadlines"), c.Deadlines)
 	if n := c.Retry.MaxAttempts; n < 1 || n > 10 {
 		v.fail(root.keys("retry", "max_attempts"), "must be 1 to 10 (1 never repeats), is %d", n)
 	}
@@ -103,6 +106,17 @@ func (v *validator) content() {
 	v.endpoints()
 	v.models()
 	v.virtualKeys()
+}
+
+func (v *validator) deadlines(at *path, d Deadlines) {
+	v.positive(at.key("deadline"), d.Deadline)
+	v.positive(at.key("first_token"), d.FirstToken)
+	v.positive(at.key("between_tokens"), d.BetweenTokens)
+	v.positive(at.key("response"), d.Response)
+	v.positive(at.key("connect"), d.Connect)
+	if v.written(at.key("first_token")) && d.FirstToken > d.Deadline {
+		v.warn(at.key("first_token"), "%s never takes effect: deadline ends a request without content after %s", d.FirstToken, d.Deadline)
+	}
 }
 
 func (v *validator) positive(at *path, d time.Duration) {
@@ -299,6 +313,9 @@ func (v *validator) providers(all *path, m Model, endpoints words) {
 	type deployment struct{ endpoint, model string }
 	seen := map[deployment]bool{}
 	pickable := len(m.Providers) == 0
+	if m.Providers != nil && len(m.Providers) == 0 {
+		v.warn(all, "is empty, which means every endpoint that serves %s; remove it, or name endpoints: [{name: gpu-1}]", show(m.Name))
+	}
 	for i, p := range m.Providers {
 		at := all.index(i)
 		switch {
@@ -359,8 +376,14 @@ var sha256Hex = regexp.MustCompile("^[0-9a-f]{64}$")
 func (v *validator) virtualKeys() {
 	all := (*path)(nil).key("virtual_keys")
 	names, hashes := map[string]bool{}, map[string]bool{}
+	if v.config.VirtualKeys != nil && len(v.config.VirtualKeys) == 0 {
+		v.warn(all, "is empty, so no key is asked for; remove it, or list keys: [%s]", VirtualKey{}.form(""))
+	}
 	for i, k := range v.config.VirtualKeys {
 		at := all.index(i)
+		if v.broken.has(at.String()) {
+			continue // one mistake gives one message
+		}
 		v.name(at.key("name"), k.Name, "")
 		switch {
 		case k.Name != "" && names[k.Name]:
@@ -379,7 +402,7 @@ func (v *validator) exposure() {
 	c, root := v.config, (*path)(nil)
 	listen, admin := v.address(root.key("listen"), c.Listen, true), v.address(root.key("admin"), c.Admin, false)
 	metrics := v.address(root.key("metrics"), c.Metrics, false)
-	if listen.beyond && len(c.VirtualKeys) == 0 && c.Auth != AuthNone {
+	if listen.beyond && len(c.VirtualKeys) == 0 && c.Auth != AuthNone && !v.broken.has("virtual_keys") {
 		v.fail(root.key("listen"), "%s is reachable by others without a key; write virtual_keys, or auth: none (--no-auth) to serve everybody", c.Listen)
 	}
 	if listen.beyond && c.Credentials == CredentialsClient {
