@@ -40,6 +40,7 @@ type App struct {
 	reports   map[string]discovery.Report
 	endpoints map[string]*upstream.Endpoint
 	settings  map[string]upstream.Options // what each of endpoints was made from
+	held      map[string]bool             // endpoints that are up and not announced: they are about to say more
 
 	first     chan struct{} // closed when every endpoint has been asked once
 	firstOnce sync.Once
@@ -64,6 +65,7 @@ func New(c *config.Config, o Options) (*App, error) {
 		probes: &http.Transport{IdleConnTimeout: 4 * time.Second, MaxIdleConnsPerHost: 1, DisableCompression: true},
 		wake:   make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}),
 		reports: map[string]discovery.Report{}, endpoints: map[string]*upstream.Endpoint{}, settings: map[string]upstream.Options{},
+		held: map[string]bool{},
 	}
 	metrics, err := telemetry.New(telemetry.Options{
 		View:    func() route.View { return a.router.View(time.Now()) },
@@ -215,7 +217,7 @@ func (a *App) found(r discovery.Report) {
 	if known {
 		r = remembering(old, r)
 	}
-	if known && same(old, r) {
+	if known && same(old, r) && !a.held[r.Target.Name] {
 		return
 	}
 	a.announce(old, r, known)
@@ -229,48 +231,6 @@ func (a *App) found(r discovery.Report) {
 	}
 	if len(a.reports) == len(g.Config.Endpoints) {
 		a.firstOnce.Do(func() { close(a.first) })
-	}
-}
-
-// remembering adds to a report what is not known yet to a watch that has just begun, after a reload for instance:
-// an endpoint that is down then still has the models it had.
-func remembering(old, r discovery.Report) discovery.Report {
-	if r.Kind == "" {
-		r.Kind, r.Version, r.KVTokens = old.Kind, old.Version, old.KVTokens
-	}
-	if r.Models == nil {
-		r.Models = old.Models
-	}
-	return r
-}
-
-// same reports whether two reports describe the same thing.
-func same(a, b discovery.Report) bool {
-	if a.Reachable != b.Reachable || a.Kind != b.Kind || a.KVTokens != b.KVTokens || len(a.Models) != len(b.Models) ||
-		(a.Err == nil) != (b.Err == nil) || a.Err != nil && a.Err.Error() != b.Err.Error() {
-		return false
-	}
-	for i := range a.Models {
-		if a.Models[i] != b.Models[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func (a *App) announce(old, r discovery.Report, known bool) {
-	log := a.logger.With("endpoint", r.Target.Name, "url", r.Target.URL)
-	switch {
-	case !r.Reachable && (!known || old.Reachable):
-		log.Warn("endpoint does not answer; it joins when it does", "error", r.Err)
-	case r.Reachable && r.Err != nil:
-		log.Warn("endpoint answers, but not as expected", "kind", r.Kind, "error", r.Err)
-	case r.Reachable:
-		names := make([]string, len(r.Models))
-		for i, m := range r.Models {
-			names[i] = m.ID
-		}
-		log.Info("endpoint serves", "kind", r.Kind, "version", r.Version, "models", names, "kv_tokens", r.KVTokens)
 	}
 }
 
@@ -339,10 +299,23 @@ func (a *App) Ready() error {
 	return nil
 }
 
-// Summary says in a few words what is served, for people.
+// Summary says in a few words what is served, for people. Until every endpoint was asked, nobody knows how many models.
 func (a *App) Summary() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	g := a.current.Load()
-	return fmt.Sprintf("%d endpoints, %d models", len(g.Config.Endpoints), len(g.Proxy.Models))
+	endpoints := count(len(g.Config.Endpoints), "endpoint")
+	if len(a.reports) < len(g.Config.Endpoints) {
+		return endpoints
+	}
+	return endpoints + ", " + count(len(g.Proxy.Models), "model")
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // ReloadFailed notes that a configuration could not be read.

@@ -222,7 +222,7 @@ func TestReloadWhileAnEndpointIsDown(t *testing.T) {
 	other := engine(t, mock.Config{Name: "other", Models: []string{"more"}})
 	w.reload(text + fmt.Sprintf("  other: {url: %q}\n", other.URL()))
 	w.serves("m", "more", "own")
-	w.logged("endpoint does not answer; it joins when it does", "down")
+	w.logged("endpoint stopped answering; requests go elsewhere until it is back", "down")
 	if a := w.chat("own"); a.status != http.StatusServiceUnavailable && a.status != http.StatusBadGateway {
 		t.Errorf("the model of the endpoint that is down: %d %s, want 502 or 503", a.status, a.body)
 	}
@@ -231,6 +231,8 @@ func TestReloadWhileAnEndpointIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.await("it is back", func() bool { return w.chat("own").status == http.StatusOK })
+	w.logged("endpoint is out", "down", "unreachable")
+	w.logged("endpoint is back", "down")
 }
 
 func TestReloadOfSettingsThatNeedARestart(t *testing.T) {

@@ -29,7 +29,7 @@ func TestEndpointJoinsWhenItComesUp(t *testing.T) {
 	if a := w.get(w.url + "/readyz"); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no model") {
 		t.Errorf("readyz before the first model: %d %q, want 503 and why", a.status, a.body)
 	}
-	w.logged("endpoint does not answer; it joins when it does", addr)
+	w.logged("endpoint does not answer yet; it joins when it does", addr)
 	if a := w.chat("m"); a.status != http.StatusNotFound || !strings.Contains(a.body, "model_not_found") {
 		t.Errorf("before the first model: %d %s, want 404", a.status, a.body)
 	}
