@@ -45,6 +45,8 @@ type App struct {
 	first     chan struct{} // closed when every endpoint has been asked once
 	firstOnce sync.Once
 
+	strangers throttle // of lines about requests without a valid key
+
 	hurry     chan struct{} // closed when a drain may not go on
 	hurryOnce sync.Once
 }

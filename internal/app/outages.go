@@ -2,7 +2,6 @@ package app
 
 import (
 	"log/slog"
-	"math"
 	"time"
 
 	"evenkeel/internal/route"
@@ -59,6 +58,3 @@ func (o *outages) compare(now time.Time, u unit, b *route.BreakerView, out map[u
 		o.logger.Warn(u.kind+" is out", u.kind, u.name, "reason", b.Reason, "until", b.Until, "out_seconds", seconds(b.Out))
 	}
 }
-
-// seconds is a duration as the log shows it, to the microsecond.
-func seconds(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e6 }

@@ -131,7 +131,7 @@ func (a *App) drain(data *http.Server) {
 	a.proxy.Drain()
 	data.SetKeepAlivesEnabled(false)
 	if n := a.proxy.Running(); n > 0 {
-		a.logger.Info("draining", "running", n, "timeout", limit)
+		a.logger.Info("draining", "running", n, "timeout_seconds", seconds(limit))
 	}
 	if !a.idleWithin(limit, a.hurry) {
 		a.logger.Warn("the drain is over; cutting what still runs", "running", a.proxy.Running())
