@@ -71,7 +71,7 @@ func New(c *config.Config, o Options) (*App, error) {
 	}
 	metrics, err := telemetry.New(telemetry.Options{
 		View:    func() route.View { return a.router.View(time.Now()) },
-		Known:   func(model string) bool { return a.current.Load().Proxy.Chains[model] != nil },
+		Known:   func(model string) bool { return model != "" && a.current.Load().Proxy.Chains[model] != nil },
 		Version: o.Version,
 	})
 	if err != nil {

@@ -26,8 +26,8 @@ type label struct{ name, values string }
 
 // Labels that several metrics have.
 var (
-	modelLabel = label{"model", "name of a configured or discovered model; `other` for any other name that a client sent"}
-	servedBy   = label{"model", "name of a configured or discovered model: the one asked for, or a fallback"}
+	modelLabel = label{"model", "name of a configured or discovered model; `other` for any other name that a client sent, and for none"}
+	servedBy   = label{"model", "name of a configured or discovered model: the one asked for, or a fallback; `other` for requests that name none"}
 	deployment = label{"deployment", "ID of a deployment: `endpoint/model`"}
 )
 

@@ -49,7 +49,7 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 		}
 	})
 	for model, n := range view.Waiting {
-		waiting[valid(model)] += float64(n)
+		waiting[valid(named(model))] += float64(n)
 	}
 	for id, n := range running {
 		out <- prometheus.MustNewConstMetric(f.inFlight, prometheus.GaugeValue, n, id)

@@ -26,7 +26,7 @@ type Options struct {
 	Now     func() time.Time // nil = time.Now
 }
 
-// otherModel stands for all names of models that are not known.
+// otherModel stands for all names of models that are not known, and for requests that name none.
 const otherModel = "other"
 
 // Metrics holds all metrics of one process. All methods may be called concurrently.
@@ -148,7 +148,7 @@ func (m *Metrics) Observe(rec *exchange.Record, added time.Duration) {
 }
 
 func (m *Metrics) attempt(a *exchange.Attempt) {
-	t, o := target{a.Model, a.Deployment}, &a.Outcome
+	t, o := target{named(a.Model), a.Deployment}, &a.Outcome
 	m.attempts.of(attemptKey{t, o.Verdict, o.Class}).Inc()
 	if o.Verdict == route.Success && o.TTFT > 0 {
 		m.ttft.of(t).Observe(o.TTFT.Seconds())
@@ -171,9 +171,17 @@ func (m *Metrics) count(t target, kind string, reported bool, n int) {
 func (m *Metrics) model(rec *exchange.Record) string {
 	name := rec.Facts.Model
 	if len(rec.Attempts) > 0 && rec.Attempts[0].Model == name || m.options.Known(name) {
-		return name
+		return named(name)
 	}
 	return otherModel
+}
+
+// named is the label of a model that is known, and of none.
+func named(model string) string {
+	if model == "" {
+		return otherModel
+	}
+	return model
 }
 
 // Handler answers scrapes.

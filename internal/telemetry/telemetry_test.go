@@ -313,3 +313,20 @@ func BenchmarkObserve(b *testing.B) {
 		m.Observe(rec, time.Millisecond)
 	}
 }
+
+// A single endpoint also serves requests that name no model.
+func TestRequestsWithoutAModel(t *testing.T) {
+	m := newMetrics(t, &world{view: route.View{Waiting: map[string]int{"": 2}}})
+	m.Observe(&exchange.Record{
+		Facts: route.Facts{API: "other"}, Result: exchange.Complete, Status: 200,
+		Attempts: []exchange.Attempt{{Deployment: "e/", Outcome: route.Outcome{Verdict: route.Success, Status: 200, InputTokens: 3}}},
+	}, 0)
+	for _, line := range series(t, m, "evenkeel_") {
+		if strings.Contains(line, `model=""`) {
+			t.Errorf("exposed: %s", line)
+		}
+	}
+	wantSeries(t, m, "evenkeel_requests_total", `evenkeel_requests_total{api="other",model="other",result="complete",status="200"} 1`)
+	wantSeries(t, m, "evenkeel_tokens_total", `evenkeel_tokens_total{deployment="e/",kind="input",model="other",source="estimated"} 3`)
+	wantSeries(t, m, "evenkeel_queue_depth", `evenkeel_queue_depth{model="other"} 2`)
+}
