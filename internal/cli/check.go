@@ -35,10 +35,11 @@ column, and exits 1 if there is anything. Nothing is connected.`,
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
 				return quietError{err}
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d endpoints, %d models, strategy %s, %d warnings\n", len(c.Endpoints), len(c.Models), c.Strategy.Name, len(warnings))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s, %s, strategy %s, %s\n",
+				counted(len(c.Endpoints), "endpoint"), counted(len(c.Models), "model"), c.Strategy.Name, counted(len(warnings), "warning"))
 			return err
 		},
 	}
-	cmd.Flags().StringArrayVar(&files, "config", nil, "configuration `file`; may be given several times")
+	cmd.Flags().StringArrayVarP(&files, "config", "c", nil, "configuration `file`; may be given several times")
 	return cmd
 }

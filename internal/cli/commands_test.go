@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"evenkeel/internal/mock"
 )
 
 var update = flag.Bool("update", false, "write the help texts of testdata/help anew")
@@ -99,6 +102,11 @@ func TestUsageErrors(t *testing.T) {
 	bad("flag needs an argument: --config; evenkeel serve --help", "serve", "--config")
 	bad("nothing to serve: give the URLs of your endpoints, or --config FILE", "serve")
 	bad("give either URLs or --config, not both", "serve", "--config", "x.yaml", "http://127.0.0.1:1")
+	bad("good.yaml is a configuration file, not a URL: evenkeel serve --config good.yaml", "serve", "good.yaml")
+	bad("x.yml is a configuration file", "serve", "-c", "x.yaml", "x.yml")
+	bad("commands_test.go is a configuration file", "serve", "commands_test.go")
+	bad("--upstream-key is followed by a flag instead of a key", "serve", "--upstream-key", "--no-auth", "http://127.0.0.1:1")
+	bad("write the key alone", "serve", "--upstream-key", "Bearer k", "http://127.0.0.1:1")
 	bad("write api_key at the endpoint", "serve", "--config", "x.yaml", "--upstream-key", "k")
 	bad("--upstream-key: ", "serve", "--upstream-key", "${EVENKEEL_NOT_SET}", "http://127.0.0.1:1")
 	bad("EVENKEEL_NOT_SET", "serve", "--upstream-key", "${EVENKEEL_NOT_SET}", "http://127.0.0.1:1")
@@ -189,11 +197,12 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	check(exitOK, []string{endpoints}, "ok: 1 endpoints, 0 models, strategy least_tokens, 0 warnings")
-	check(exitOK, []string{endpoints, policy}, "ok: 1 endpoints, 1 models, strategy p2c_ewma")
-	check(exitOK, []string{"--config", endpoints, "--config", policy}, "ok: 1 endpoints, 1 models")
-	check(exitOK, []string{"--config", endpoints, policy}, "ok: 1 endpoints, 1 models")
-	check(exitOK, []string{written}, "warning: "+written+":1:", "api_key", "1 warnings")
+	check(exitOK, []string{endpoints}, "ok: 1 endpoint, 0 models, strategy least_tokens, 0 warnings")
+	check(exitOK, []string{endpoints, policy}, "ok: 1 endpoint, 1 model, strategy p2c_ewma")
+	check(exitOK, []string{"--config", endpoints, "--config", policy}, "ok: 1 endpoint, 1 model")
+	check(exitOK, []string{"-c", endpoints, "-c", policy}, "ok: 1 endpoint, 1 model")
+	check(exitOK, []string{"--config", endpoints, policy}, "ok: 1 endpoint, 1 model")
+	check(exitOK, []string{written}, "warning: "+written+":1:", "api_key", ", 1 warning\n")
 	check(exitFailure, []string{policy}, "policy.yaml:2:", `no endpoint is named "a"`)
 	check(exitFailure, []string{endpoints, endpoints}, "set twice", "endpoints.yaml:1:")
 	check(exitFailure, []string{unknown}, "unknown.yaml:1:42", `"weight"`, "NOT_SET_HERE", "unknown.yaml:2:1", `"strategy"`)
@@ -205,9 +214,11 @@ func TestCheck(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	code, stdout, stderr := command("version")
-	if code != exitOK || !strings.HasPrefix(stdout, "evenkeel "+Version()+" go") || strings.Count(stdout, "\n") != 1 || stderr != "" {
-		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	for _, arg := range []string{"version", "--version"} {
+		code, stdout, stderr := command(arg)
+		if code != exitOK || !strings.HasPrefix(stdout, "evenkeel "+Version()+" go") || strings.Count(stdout, "\n") != 1 || stderr != "" {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", arg, code, stdout, stderr)
+		}
 	}
 }
 
@@ -217,10 +228,12 @@ func TestExplainFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	code, stdout, stderr := command("explain", "--admin-url", "http://"+l.Addr().String(), "last")
-	if code != exitFailure || stdout != "" || !strings.Contains(stderr, "no balancer answers at http://"+l.Addr().String()) ||
-		!strings.Contains(stderr, "evenkeel serve") || !strings.Contains(stderr, "--admin") {
-		t.Errorf("nobody there: exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+	for _, scheme := range []string{"http://", ""} { // which is assumed
+		code, stdout, stderr := command("explain", "--admin-url", scheme+l.Addr().String(), "last")
+		if code != exitFailure || stdout != "" || !strings.Contains(stderr, "no balancer answers at http://"+l.Addr().String()) ||
+			!strings.Contains(stderr, "evenkeel serve") || !strings.Contains(stderr, "--admin") {
+			t.Errorf("nobody there: exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+		}
 	}
 }
 
@@ -228,7 +241,7 @@ func TestExplainFails(t *testing.T) {
 func hostPort(url string) string { return strings.TrimPrefix(url, "http://") }
 
 func TestMockCommand(t *testing.T) {
-	p := run(t, "mock", "--ports", "0,0", "--model", "llama", "--api-key", "k", "--output-tokens", "3")
+	p := run(t, "mock", "--ports", "0,0", "--name", "b", "--model", "llama", "--api-key", "k", "--output-tokens", "3")
 	p.says("control http://", 1)
 	var engines []string
 	var control string
@@ -240,8 +253,8 @@ func TestMockCommand(t *testing.T) {
 			control = f[1]
 		}
 	}
-	if len(engines) != 2 {
-		t.Fatalf("engines %v", engines)
+	if len(engines) != 2 || !strings.Contains(p.out.text(), "(b-2)") {
+		t.Fatalf("engines %v of %s", engines, p.out.text())
 	}
 	if status, body := get(engines[0]+"/v1/models", "Authorization", "Bearer k"); status != http.StatusOK || !strings.Contains(body, `"llama"`) {
 		t.Errorf("%d %s", status, body)
@@ -263,6 +276,24 @@ func TestMockCommand(t *testing.T) {
 	p.signal(os.Interrupt)
 	if code := p.exit(); code != exitOK {
 		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// The help of mock names every field of a fault, and every variant.
+func TestMockHelpIsWhole(t *testing.T) {
+	_, help, _ := command("mock", "--help")
+	for f := range reflect.TypeFor[mock.Fault]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !strings.Contains(help, "\n  "+name+" ") {
+			t.Errorf("the field %s is not in the help", name)
+		}
+	}
+	for _, k := range mock.FaultKinds() {
+		for _, v := range k.Variants {
+			if !strings.Contains(help, fmt.Sprintf("%q", v)) {
+				t.Errorf("the variant %q of %s is not in the help", v, k.Name)
+			}
+		}
 	}
 }
 

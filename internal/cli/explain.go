@@ -24,10 +24,11 @@ func newExplain() *cobra.Command {
 		Long: `Explain asks a running balancer for the record of one recent request and prints its story: who could have
 served it, who was cut and why, what was chosen by which numbers, and what came of each attempt.
 
-The ID is in the response header x-evenkeel-id and in the log. "last" is the request that ended last.`,
+The ID is in the response header x-evenkeel-id of every request for a model, and in the log.
+"last" is the request that ended last.`,
 		Example: `  evenkeel explain last
   evenkeel explain ek-3f2a9c0d5b7e1a64c8d0f2b1
-  evenkeel explain --json --admin-url http://10.0.0.5:8081 last`,
+  evenkeel explain --json --admin-url 127.0.0.1:9081 last`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError{fmt.Errorf("explain takes one ID, or the word last; got %d arguments", len(args))}
@@ -52,10 +53,14 @@ The ID is in the response header x-evenkeel-id and in the log. "last" is the req
 func fetchExplain(ctx context.Context, admin, id string, asJSON bool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	given := admin
+	if !strings.Contains(admin, "://") {
+		admin = "http://" + admin
+	}
 	target := strings.TrimSuffix(admin, "/") + "/explain/" + url.PathEscape(id)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return "", usageError{fmt.Errorf("--admin-url %q: %w", admin, err)}
+		return "", usageError{fmt.Errorf("--admin-url %q: %w", given, err)}
 	}
 	req.Header.Set("Accept", "text/plain")
 	if asJSON {

@@ -25,6 +25,7 @@ type mockFlags struct {
 	slots        int
 	queueLimit   int
 	outputTokens int
+	name         string
 	ownedBy      string
 	apiKey       string
 	seed         uint64
@@ -42,11 +43,26 @@ Faults can be switched while they run, through a control listener:
   curl -X POST   http://127.0.0.1:CONTROL/engines/8001/fault -d '{"kind":"status","status":500,"rate":0.5}'
   curl -X DELETE http://127.0.0.1:CONTROL/engines/8001/fault
   curl           http://127.0.0.1:CONTROL/engines
-Kinds of fault:
+
+The JSON of a fault; all but kind may be left out. Below, a field in capitals stands for its value:
+  kind          what goes wrong, one of those below
+  variant       which form of it, for a kind that has variants; the first is the default
+  rate          share of the requests that are hit (default 1)
+  count         most requests that are hit; 0 = no limit
+  path          hit requests whose path starts with it (default: POST under /v1)
+  after         events of a stream that come first; comments: how many (default 3); big_event: which token
+  status        HTTP status of status and stream_error (default 500)
+  retry_after   header Retry-After of status
+  body          body of status (default: an error as the API has it)
+  factor        what slow multiplies times by (default 10)
+  size          bytes of big_event's token (default 1 MiB)
+  delay         such as "150ms": between the writes of split, comments and big_event; else before the request
+                is looked at
+Kinds:
 ` + faultKinds(),
 		Example: `  evenkeel mock --ports 8001,8002,8003
   evenkeel mock --ports 8001-8010 --slots 4 --inter-token 20ms --prefill 2000
-  evenkeel mock --ports 0,0 --model llama --output-tokens 100`,
+  evenkeel mock --ports 0,0 --model llama --output-tokens 100 --name b`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runMock(cmd, f) },
 	}
@@ -59,7 +75,8 @@ Kinds of fault:
 	flags.DurationVar(&f.baseLatency, "base-latency", 0, "`time` before the first token of every answer")
 	flags.IntVar(&f.slots, "slots", 0, "`requests` served at once, others queue; 0 = unlimited")
 	flags.IntVar(&f.queueLimit, "queue-limit", 0, "`requests` that may queue, more get 503; 0 = unlimited")
-	flags.IntVar(&f.outputTokens, "output-tokens", 16, "`length` of answers where the request names no limit")
+	flags.IntVar(&f.outputTokens, "output-tokens", 16, "`length` of answers, unless the request's own limit is smaller")
+	flags.StringVar(&f.name, "name", "mock", "`prefix` of the names of the engines, which their answers begin with: PREFIX-1, PREFIX-2, ...")
 	flags.StringVar(&f.ownedBy, "owned-by", "", "`owner` of the models in /v1/models; vllm makes it pass for vLLM (default evenkeel-mock)")
 	flags.StringVar(&f.apiKey, "api-key", "", "`key` that requests must carry (default none)")
 	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of texts and of faults with a rate")
@@ -79,7 +96,7 @@ func runMock(cmd *cobra.Command, f mockFlags) error {
 	}()
 	for i, port := range ports {
 		e, err := mock.New(mock.Config{
-			Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Name: "mock-" + strconv.Itoa(i+1), Models: f.models,
+			Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Name: f.name + "-" + strconv.Itoa(i+1), Models: f.models,
 			PrefillTokensPerSecond: f.prefill, InterToken: f.interToken, BaseLatency: f.baseLatency, Slots: f.slots,
 			QueueLimit: f.queueLimit, OutputTokens: f.outputTokens, OwnedBy: f.ownedBy, APIKey: f.apiKey, Seed: f.seed + uint64(i),
 		})
@@ -131,7 +148,11 @@ func faultKinds() string {
 	for _, k := range mock.FaultKinds() {
 		at := 0 // column after the name
 		fmt.Fprintf(&b, "  %-13s", k.Name)
-		for word := range strings.FieldsSeq(k.Does) {
+		does := k.Does
+		if len(k.Variants) > 0 {
+			does += fmt.Sprintf("; variants: %q", k.Variants)
+		}
+		for word := range strings.FieldsSeq(does) {
 			if at += 1 + len(word); at > helpWidth {
 				b.WriteString("\n" + strings.Repeat(" ", 15))
 				at = 1 + len(word)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -38,8 +39,9 @@ With URLs, no configuration is needed: each is asked which engine it is and whic
 not up yet joins when it is. With --config, everything can be said; several files are merged.
 
 SIGHUP reads the configuration files again: all of it takes effect, or nothing and the log says why.
-SIGTERM drains: /readyz fails, running requests finish within drain_timeout, then their streams end with an
-error event. A second SIGTERM does not wait for that, and a third one ends the process as it stands.`,
+SIGTERM drains: /readyz fails, and new requests are still accepted until the last running one has ended or
+drain_timeout is over; what runs then ends with an error. A second SIGTERM does not wait for that, and a third
+one ends the process as it stands.`,
 		Example: `  evenkeel serve http://gpu-1:8000 http://gpu-2:8000
   evenkeel serve --listen 127.0.0.1:9000 --strategy round_robin http://127.0.0.1:8001 http://127.0.0.1:8002
   UPSTREAM_KEY=sk-... evenkeel serve --upstream-key '${UPSTREAM_KEY}' http://gpu-1:8000
@@ -47,7 +49,7 @@ error event. A second SIGTERM does not wait for that, and a third one ends the p
 		RunE: func(cmd *cobra.Command, urls []string) error { return runServe(cmd, f, urls) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.config, "config", nil, "configuration `file` (YAML); may be given several times")
+	flags.StringArrayVarP(&f.config, "config", "c", nil, "configuration `file` (YAML); may be given several times")
 	flags.StringVar(&f.listen, "listen", "", "`address` for clients (default 127.0.0.1:8080)")
 	flags.StringVar(&f.admin, "admin", "", "`address` for explain, metrics and state (default 127.0.0.1:8081)")
 	flags.StringVar(&f.metrics, "metrics", "", "one more `address` for /metrics alone (default none)")
@@ -61,11 +63,19 @@ error event. A second SIGTERM does not wait for that, and a third one ends the p
 
 // load reads the configuration that the flags and URLs describe, and validates it.
 func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, error) {
+	for _, arg := range urls {
+		if isConfigFile(arg) {
+			return nil, nil, usageError{fmt.Errorf("%s is a configuration file, not a URL: evenkeel serve --config %s", arg, arg)}
+		}
+	}
 	if len(urls) > 0 && len(f.config) > 0 {
 		return nil, nil, usageError{errors.New("give either URLs or --config, not both")}
 	}
 	if len(urls) == 0 && len(f.config) == 0 {
 		return nil, nil, usageError{errors.New("nothing to serve: give the URLs of your endpoints, or --config FILE; evenkeel demo needs neither")}
+	}
+	if strings.HasPrefix(f.upstreamKey, "-") { // not shown: it may be a key all the same
+		return nil, nil, usageError{errors.New("--upstream-key is followed by a flag instead of a key; write ${VARIABLE}, file:PATH or the key after it")}
 	}
 	var c *config.Config
 	var warnings []config.Warning
@@ -87,6 +97,18 @@ func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, erro
 	}
 	f.override(c)
 	return c, warnings, c.Validate(app.CheckStrategy)
+}
+
+// isConfigFile reports whether an argument that should be a URL names a file.
+func isConfigFile(arg string) bool {
+	if strings.Contains(arg, "://") {
+		return false
+	}
+	if strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") {
+		return true
+	}
+	info, err := os.Stat(arg)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func (f *serveFlags) override(c *config.Config) {

@@ -86,7 +86,11 @@ func (r *report) err() error {
 	}
 	sortProblems(r.problems, func(p Problem) Problem { return p })
 	if r.dropped > 0 {
-		return append(r.problems, Problem{Text: fmt.Sprintf("and %d more problems", r.dropped)})
+		text := fmt.Sprintf("and %d more problems", r.dropped)
+		if r.dropped == 1 {
+			text = "and 1 more problem"
+		}
+		return append(r.problems, Problem{Text: text})
 	}
 	return r.problems
 }

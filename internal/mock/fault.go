@@ -48,29 +48,29 @@ type Fault struct {
 // FaultKind describes one kind of fault.
 type FaultKind struct {
 	Name     string
-	Does     string
+	Does     string   // the other fields are in capitals
 	Variants []string // the first is the default
 }
 
 var faultKinds = []FaultKind{
-	{Name: "status", Does: "answers with Status, RetryAfter and Body"},
+	{Name: "status", Does: "answers with STATUS, RETRY_AFTER and BODY"},
 	{Name: "refuse", Does: "closes the listener and idle connections: connecting is refused"},
 	{Name: "close", Does: "closes the connection (FIN) instead of answering"},
 	{Name: "hang", Does: "takes the request and its slot and never answers"},
-	{Name: "stall", Does: "stops after After events and keeps the connection open"},
-	{Name: "die", Does: "closes the connection (FIN) after After events, without the end of the body"},
-	{Name: "reset", Does: "resets the connection (RST) after After events; 0 = before the head"},
-	{Name: "slow", Does: "takes Factor times as long"},
-	{Name: "stream_error", Does: "reports an error inside the 200 answer after After events, then ends cleanly"},
+	{Name: "stall", Does: "stops after AFTER events and keeps the connection open"},
+	{Name: "die", Does: "closes the connection (FIN) after AFTER events, without the end of the body"},
+	{Name: "reset", Does: "resets the connection (RST) after AFTER events; 0 = before the head"},
+	{Name: "slow", Does: "takes FACTOR times as long"},
+	{Name: "stream_error", Does: "reports an error inside the 200 answer after AFTER events, then ends cleanly"},
 	{Name: "malformed", Does: "breaks the framing: of the body (body: a chunk size or content-length that is wrong), of an event (sse), of the JSON (json) or of the head (status_line)",
 		Variants: []string{"body", "sse", "json", "status_line"}},
-	{Name: "truncate", Does: "ends cleanly as HTTP, but after After events; with 0, after all tokens, without finish events; (empty) with no byte of body",
+	{Name: "truncate", Does: "ends cleanly as HTTP, but after AFTER events; with 0, after all tokens, without finish events; (empty) with no byte of body",
 		Variants: []string{"", "empty"}},
 	{Name: "crlf", Does: "ends the lines of events with CRLF, a bare CR, or CRLF and LF in turn", Variants: []string{"crlf", "cr", "mixed"}},
-	{Name: "split", Does: "sends every event in several writes that cut line ends and runes, Delay apart", Variants: []string{"lf", "crlf"}},
-	{Name: "comments", Does: "sends the head and After comments, Delay apart, before the first event"},
+	{Name: "split", Does: "sends every event in several writes that cut line ends and runes, DELAY apart", Variants: []string{"lf", "crlf"}},
+	{Name: "comments", Does: "sends the head and AFTER comments, DELAY apart, before the first event"},
 	{Name: "no_usage", Does: "leaves usage out, even if it is asked for"},
-	{Name: "big_event", Does: "makes one token Size bytes long and sends its event in pieces of 16 KiB"},
+	{Name: "big_event", Does: "makes one token SIZE bytes long and sends its event in pieces of 16 KiB"},
 	{Name: "gzip", Does: "compresses answers, whatever was asked for"},
 }
 
