@@ -41,6 +41,7 @@ type App struct {
 	endpoints map[string]*upstream.Endpoint
 	settings  map[string]upstream.Options // what each of endpoints was made from
 	held      map[string]bool             // endpoints that are up and not announced: they are about to say more
+	unlisted  map[provider]string         // what was warned of
 
 	first     chan struct{} // closed when every endpoint has been asked once
 	firstOnce sync.Once
@@ -175,6 +176,7 @@ func (a *App) rebuild(c *config.Config, reports map[string]discovery.Report) err
 		}
 	}
 	a.reports, a.endpoints, a.settings = reports, endpoints, settings
+	a.warnUnlisted(c)
 	return nil
 }
 

@@ -1,0 +1,45 @@
+package app
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"evenkeel/internal/discovery"
+)
+
+func TestProviderThatTheEndpointDoesNotList(t *testing.T) {
+	const text = "endpoints: {e: {url: 'http://127.0.0.1:1'}, f: {url: 'http://127.0.0.1:2', models: [other]}}\n"
+	c := parse(t, text+"models: {nice: {providers: [{name: e, model: org/model-7B}]}, said: {providers: [{name: f, model: another}]}}")
+	logger, log := linesLogger(slog.LevelWarn)
+	a, err := New(c, Options{Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := targets(a.current.Load().Config)
+	found := func(i int, kind, want string, models ...string) {
+		t.Helper()
+		r := discovery.Report{Target: targets[i], Reachable: true, Kind: kind}
+		for _, m := range models {
+			r.Models = append(r.Models, discovery.ModelInfo{ID: m})
+		}
+		a.found(r)
+		if got := log.taken(); got != want {
+			t.Errorf("with %q: logged\n%s\nwant\n%s", models, got, want)
+		}
+	}
+	const warning = `level=WARN msg="endpoint does not list the model of a provider" model=nice endpoint=e provider_model=org/model-7B hint=`
+	found(0, "openai-compatible", "")
+	found(0, "openai-compatible", warning+`"did you mean \"org/model-7b-it\"?"`, "org/model-7b-it", "quite-another")
+	found(0, "openai-compatible", "", "org/model-7b-it", "quite-another", "and-more")
+	found(0, "openai-compatible", "", "org/model-7B")
+	found(0, "openai-compatible", warning+`"known are: m"`, "m")
+	found(0, "ollama", "", "org/model-7B:latest")
+	found(1, "openai-compatible", "", "other") // it serves what the operator says
+	if err := a.Reload(parse(t, text+"models: {nice: {providers: [{name: e, model: org/model-7}]}}")); err != nil {
+		t.Fatal(err)
+	}
+	if got := log.taken(); !strings.Contains(got, "provider_model=org/model-7 hint=") || strings.Count(got, "level=") != 1 {
+		t.Errorf("after a reload: %s", got)
+	}
+}
