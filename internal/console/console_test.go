@@ -129,6 +129,31 @@ func TestDeploymentsGolden(t *testing.T) {
 	}
 }
 
+// A single endpoint has a place for requests without a model. It is no deployment that anybody set up.
+func TestPlaceForRequestsWithoutAModel(t *testing.T) {
+	f := func(running int, want string) {
+		t.Helper()
+		view := route.View{
+			Deployments: []route.DeploymentView{{ID: "gpu-3/", Endpoint: "gpu-3", Member: true, Weight: 1, InFlight: running}},
+			Scopes:      []route.ScopeView{{Kind: route.EndpointScope, Name: "gpu-3", InFlight: running, Breaker: route.BreakerView{State: route.HalfOpen, Reason: "unreachable"}}},
+		}
+		text := get(newConsole(Options{View: func() route.View { return view }}), "/deployments?format=text").Body.String()
+		if !strings.HasPrefix(text, want) || strings.Contains(text, "gpu-3/") != (running > 0) || !strings.Contains(text, "endpoint gpu-3  on trial (unreachable)") {
+			t.Errorf("%d running:\n%s", running, text)
+		}
+	}
+	f(0, "0 deployments (epoch 0)\n\nshared ")
+	f(1, "1 deployment (epoch 0)\n\ndeployment ")
+}
+
+func TestStoryOfARequestWithoutAModel(t *testing.T) {
+	r := simple()
+	r.Facts.Model, r.Facts.API, r.Model, r.Attempts[0].Model = "", "other", "", ""
+	if text := Explain(r).Text(); !strings.Contains(text, " UTC: no model, other,") || strings.Contains(text, "as model") {
+		t.Error(text)
+	}
+}
+
 func TestWhatTheRingHolds(t *testing.T) {
 	f := func(ring *ledger.Ring, want string) {
 		t.Helper()

@@ -73,17 +73,20 @@ type Breaker struct {
 }
 
 func describe(v route.View, now time.Time) *Fleet {
-	f := &Fleet{Epoch: v.Epoch, Waiting: v.Waiting, now: now, Deployments: make([]Deployment, len(v.Deployments)), Scopes: make([]Scope, len(v.Scopes))}
+	f := &Fleet{Epoch: v.Epoch, Waiting: v.Waiting, now: now, Deployments: make([]Deployment, 0, len(v.Deployments)), Scopes: make([]Scope, len(v.Scopes))}
 	if f.Waiting == nil {
 		f.Waiting = map[string]int{}
 	}
 	for i := range v.Deployments {
 		d := &v.Deployments[i]
-		f.Deployments[i] = Deployment{
+		if d.Model == "" && d.InFlight == 0 { // where requests without a model would go: nothing that an operator set up
+			continue
+		}
+		f.Deployments = append(f.Deployments, Deployment{
 			ID: d.ID, Endpoint: d.Endpoint, URL: bareURL(d.URL), Model: d.Model, ServedModel: d.ServedModel, Member: d.Member, Weight: d.Weight,
 			Limits: Limits(d.Limits), InFlight: d.InFlight, Tokens: d.Tokens, WorkTokens: d.Work, TTFTSeconds: d.TTFT.Seconds(),
 			Breaker: describeBreaker(&d.Breaker), Totals: Totals(d.Totals),
-		}
+		})
 	}
 	for i := range v.Scopes {
 		s := &v.Scopes[i]
@@ -124,7 +127,10 @@ func (f *Fleet) Text() string {
 		})
 	}
 	right := map[int]bool{2: true, 3: true, 4: true, 5: true, 6: true, 7: true, 8: true, 9: true}
-	text := fmt.Sprintf("%s (epoch %d)\n\n", count(len(f.Deployments), "deployment"), f.Epoch) + table("", right, rows)
+	text := fmt.Sprintf("%s (epoch %d)\n", count(len(f.Deployments), "deployment"), f.Epoch)
+	if len(f.Deployments) > 0 {
+		text += "\n" + table("", right, rows)
+	}
 	if len(f.Scopes) > 0 {
 		rows = [][]string{{"shared", "state", "in flight", "tokens"}}
 		for i := range f.Scopes {
@@ -136,7 +142,7 @@ func (f *Fleet) Text() string {
 		text += "\n" + table("", right, rows)
 	}
 	for _, model := range slices.Sorted(maps.Keys(f.Waiting)) {
-		text += fmt.Sprintf("\n%s in the queue for %s", count(f.Waiting[model], "request"), clean(model))
+		text += fmt.Sprintf("\n%s in the queue for %s", count(f.Waiting[model], "request"), modelText(model))
 	}
 	if len(f.Waiting) > 0 {
 		text += "\n"

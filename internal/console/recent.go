@@ -9,7 +9,7 @@ import (
 	"evenkeel/internal/ledger"
 )
 
-// Recent is the list of /explain, the newest request first.
+// Recent is the list of /explain: the request that ended last comes first.
 type Recent struct {
 	Kept     int       `json:"kept"`    // requests that can be explained
 	Evicted  uint64    `json:"evicted"` // dropped since the start to make room
@@ -48,12 +48,12 @@ func summarise(u ledger.Usage, records []*exchange.Record) *Recent {
 
 // Text lays the list out for people.
 func (l *Recent) Text() string {
-	text := fmt.Sprintf("%s of %s that can be explained, the newest first; /explain/ID tells more.\n\n", grouped(float64(len(l.Requests))), count(l.Kept, "request"))
+	text := fmt.Sprintf("%s of %s that can be explained, the last to end first; /explain/ID tells more.\n\n", grouped(float64(len(l.Requests))), count(l.Kept, "request"))
 	rows := [][]string{{"arrived (UTC)", "id", "model", "deployment", "result", "status", "took", "queued", "TTFT", "attempts"}}
 	for i := range l.Requests {
 		s := &l.Requests[i]
 		rows = append(rows, []string{
-			s.Arrived.UTC().Format("15:04:05.000"), clean(s.ID), clean(s.Model), orDash(clean(s.Deployment)), clean(s.Result),
+			s.Arrived.UTC().Format("15:04:05.000"), clean(s.ID), orDash(clean(s.Model)), orDash(clean(s.Deployment)), clean(s.Result),
 			orDash(positive(s.Status)), seconds(s.DurationSeconds), known(s.QueuedSeconds), known(s.TTFTSeconds), strconv.Itoa(s.Attempts),
 		})
 	}

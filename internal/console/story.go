@@ -36,7 +36,7 @@ func (e *Explanation) Text() string {
 
 func (e *Explanation) headline() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s at %s: %s", clean(e.ID), e.Arrived.UTC().Format("2006-01-02 15:04:05.000 UTC"), clean(e.Facts.Model))
+	fmt.Fprintf(&b, "%s at %s: %s", clean(e.ID), e.Arrived.UTC().Format("2006-01-02 15:04:05.000 UTC"), modelText(e.Facts.Model))
 	if e.Facts.API != "" {
 		b.WriteString(", " + clean(e.Facts.API))
 	}
@@ -165,7 +165,7 @@ func (s *step) refused(before *step) string {
 	if before != nil && before.attempt != nil && before.model == s.model {
 		other = "other "
 	}
-	text := fmt.Sprintf("no %sdeployment of %s: %s", other, clean(s.model), refusalText(s.refusal.Kind))
+	text := fmt.Sprintf("no %sdeployment of %s: %s", other, modelText(s.model), refusalText(s.refusal.Kind))
 	if d := s.decision; d != nil && len(d.Candidates) > fewCandidates {
 		text += " (" + tally(d) + ")"
 	}

@@ -91,6 +91,14 @@ func count(n int, noun string) string {
 	return grouped(float64(n)) + " " + noun + "s"
 }
 
+// modelText names a model; a request of a single endpoint may name none.
+func modelText(name string) string {
+	if name == "" {
+		return "no model"
+	}
+	return clean(name)
+}
+
 // clean makes text from clients and engines fit for a terminal: what could move its cursor or change its
 // colours is written out.
 func clean(s string) string {
