@@ -71,7 +71,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	data := a.server(a.proxy)
 	admin := a.server(console.Handler(console.Options{
 		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
-		Version: a.version, Ready: a.Ready, Hosts: adminHosts(a.current.Load().Config.Admin),
+		Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: adminHosts(a.current.Load().Config.Admin),
 	}))
 	metrics := a.server(a.metrics.Handler())
 	failed := make(chan error, 3)

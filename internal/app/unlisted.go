@@ -43,3 +43,15 @@ func (a *App) warnUnlisted(c *config.Config) {
 	}
 	a.unlisted = now
 }
+
+// isUnlisted reports whether some provider's model, under its name at the endpoint, is not in the endpoint's list.
+func (a *App) isUnlisted(endpoint, upstream string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p := range a.unlisted {
+		if p.endpoint == endpoint && p.upstream == upstream {
+			return true
+		}
+	}
+	return false
+}

@@ -32,6 +32,9 @@ func TestProviderThatTheEndpointDoesNotList(t *testing.T) {
 	found(0, "openai-compatible", "")
 	found(0, "openai-compatible", warning+`"did you mean \"org/model-7b-it\"?"`, "org/model-7b-it", "quite-another")
 	found(0, "openai-compatible", "", "org/model-7b-it", "quite-another", "and-more")
+	if !a.isUnlisted("e", "org/model-7B") || a.isUnlisted("e", "quite-another") || a.isUnlisted("f", "another") {
+		t.Error("other models are marked than were warned of")
+	}
 	found(0, "openai-compatible", "", "org/model-7B")
 	found(0, "openai-compatible", warning+`"known are: m"`, "m")
 	found(0, "ollama", "", "org/model-7B:latest")

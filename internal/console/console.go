@@ -21,9 +21,11 @@ type Options struct {
 	Metrics http.Handler      // answers /metrics; nil = there is none
 	View    func() route.View // the fleet's state now
 	Ready   func() error      // why requests should not be sent here, nil if they may; nil = always ready
-	Version string
-	Hosts   []string         // names the console may be asked for by, beside IP addresses and localhost; without port
-	Now     func() time.Time // nil = time.Now
+	// Unlisted reports whether an endpoint is known to list models, but not this one that it is to serve; nil = never.
+	Unlisted func(endpoint, model string) bool
+	Version  string
+	Hosts    []string         // names the console may be asked for by, beside IP addresses and localhost; without port
+	Now      func() time.Time // nil = time.Now
 }
 
 // How many requests /explain lists.
@@ -39,6 +41,9 @@ type console struct{ Options }
 func Handler(o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Unlisted == nil {
+		o.Unlisted = func(string, string) bool { return false }
 	}
 	c := &console{o}
 	mux := http.NewServeMux()
@@ -132,7 +137,7 @@ func (c *console) recent(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *console) deployments(w http.ResponseWriter, r *http.Request) {
-	f := describe(c.View(), c.Now())
+	f := describe(c.View(), c.Unlisted, c.Now())
 	c.answer(w, r, f, f.Text)
 }
 

@@ -146,6 +146,16 @@ func TestPlaceForRequestsWithoutAModel(t *testing.T) {
 	f(1, "1 deployment (epoch 0)\n\ndeployment ")
 }
 
+func TestUnlistedModelIsMarked(t *testing.T) {
+	h := newConsole(Options{Unlisted: func(endpoint, model string) bool { return endpoint == "gpu-1" && model == "m" }})
+	if text := get(h, "/deployments?format=text").Body.String(); strings.Count(text, "the endpoint does not list this model") != 1 {
+		t.Error(text)
+	}
+	if text := get(h, "/deployments").Body.String(); strings.Count(text, `"unlisted": true`) != 1 {
+		t.Error(text)
+	}
+}
+
 func TestStoryOfARequestWithoutAModel(t *testing.T) {
 	r := simple()
 	r.Facts.Model, r.Facts.API, r.Model, r.Attempts[0].Model = "", "other", "", ""

@@ -28,6 +28,7 @@ type Deployment struct {
 	Model       string  `json:"model"`
 	ServedModel string  `json:"served_model,omitempty"` // as its last answer says
 	Member      bool    `json:"member"`                 // false: left the fleet, but requests still run there
+	Unlisted    bool    `json:"unlisted,omitempty"`     // the endpoint lists models, but not this one
 	Weight      float64 `json:"weight"`
 	Limits      Limits  `json:"limits"`
 	InFlight    int     `json:"in_flight"`
@@ -72,7 +73,7 @@ type Breaker struct {
 	OutSeconds float64    `json:"out_seconds,omitempty"`
 }
 
-func describe(v route.View, now time.Time) *Fleet {
+func describe(v route.View, unlisted func(endpoint, model string) bool, now time.Time) *Fleet {
 	f := &Fleet{Epoch: v.Epoch, Waiting: v.Waiting, now: now, Deployments: make([]Deployment, 0, len(v.Deployments)), Scopes: make([]Scope, len(v.Scopes))}
 	if f.Waiting == nil {
 		f.Waiting = map[string]int{}
@@ -84,7 +85,8 @@ func describe(v route.View, now time.Time) *Fleet {
 		}
 		f.Deployments = append(f.Deployments, Deployment{
 			ID: d.ID, Endpoint: d.Endpoint, URL: bareURL(d.URL), Model: d.Model, ServedModel: d.ServedModel, Member: d.Member, Weight: d.Weight,
-			Limits: Limits(d.Limits), InFlight: d.InFlight, Tokens: d.Tokens, WorkTokens: d.Work, TTFTSeconds: d.TTFT.Seconds(),
+			Unlisted: unlisted(d.Endpoint, d.Model),
+			Limits:   Limits(d.Limits), InFlight: d.InFlight, Tokens: d.Tokens, WorkTokens: d.Work, TTFTSeconds: d.TTFT.Seconds(),
 			Breaker: describeBreaker(&d.Breaker), Totals: Totals(d.Totals),
 		})
 	}
@@ -164,6 +166,9 @@ func (f *Fleet) state(d *Deployment) string {
 		if s.Kind == route.EndpointScope.String() && s.Name == d.Endpoint && s.URL == d.URL && s.Breaker.State != route.Closed.String() {
 			return "endpoint " + s.Breaker.words(f.now)
 		}
+	}
+	if d.Unlisted {
+		return "the endpoint does not list this model"
 	}
 	return d.Breaker.words(f.now)
 }
