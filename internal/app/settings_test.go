@@ -191,7 +191,7 @@ func TestPinAndExclude(t *testing.T) {
 	}
 	for header, value := range map[string]string{"x-evenkeel-pin": "c", "x-evenkeel-exclude": "a,b"} {
 		got := w.chat("m", header, value)
-		if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "evenkeel_no_deployment") {
+		if got.status != http.StatusBadRequest || !strings.Contains(got.body, "evenkeel_no_deployment") {
 			t.Errorf("%s: %s: %d %s", header, value, got.status, got.body)
 		}
 	}

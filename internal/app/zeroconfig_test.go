@@ -30,8 +30,8 @@ func TestEndpointJoinsWhenItComesUp(t *testing.T) {
 		t.Errorf("readyz before the first model: %d %q, want 503 and why", a.status, a.body)
 	}
 	w.logged("endpoint does not answer yet; it joins when it does", addr)
-	if a := w.chat("m"); a.status != http.StatusNotFound || !strings.Contains(a.body, "model_not_found") {
-		t.Errorf("before the first model: %d %s, want 404", a.status, a.body)
+	if a := w.chat("m"); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "evenkeel_model_not_ready") {
+		t.Errorf("before the first model: %d %s, want 503", a.status, a.body)
 	}
 	began := time.Now()
 	engine(t, mock.Config{Listen: addr, Name: "late", Models: []string{"m"}})

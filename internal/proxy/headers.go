@@ -66,9 +66,6 @@ func (g *Generation) requestHeader(in http.Header) http.Header {
 			out[name] = values
 		}
 	}
-	if out["User-Agent"] == nil {
-		out["User-Agent"] = []string{""} // keeps net/http from adding its own
-	}
 	if g.PassCredential {
 		for _, name := range keyHeaders {
 			if v := in[name]; v != nil {
