@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,7 +85,7 @@ type demoRun struct {
 	screen  *screen
 	half    time.Duration
 	engines []string
-	tallies [2]*tally // in the order of the policies
+	tallies [2]*tally // in the order of the strategies
 }
 
 func newDemoRun(f *demoFleet, s *screen, half time.Duration) *demoRun {
@@ -114,7 +117,7 @@ func (d *demoRun) run(ctx context.Context, keep bool) error {
 	if ctx.Err() != nil {
 		return errDemoFailed
 	}
-	d.screen.print(nextSteps(d.fleet, keep)...)
+	d.screen.print(nextSteps(d.fleet, programName(), keep)...)
 	if keep {
 		<-ctx.Done()
 	}
@@ -137,7 +140,7 @@ func (d *demoRun) introduce() {
 // phase runs one half.
 func (d *demoRun) phase(ctx context.Context, step int) error {
 	t := d.tallies[step]
-	if err := d.fleet.use(t.policy); err != nil {
+	if err := d.fleet.use(t.strategy); err != nil {
 		return err
 	}
 	if err := d.fleet.ready(ctx, 10*time.Second); err != nil { // some may not have been asked yet, the killed one may be on trial
@@ -150,12 +153,42 @@ func (d *demoRun) phase(ctx context.Context, step int) error {
 		client: &demoClient{http: &http.Client{Transport: transport, Timeout: time.Minute + 2*d.half}, url: d.fleet.data},
 	}
 	if !d.screen.live {
-		d.screen.print(line{{fmt.Sprintf("%d of 2: %s, %d requests", step+1, t.policy, len(p.plan.traffic)), bold}})
+		d.screen.print(line{{fmt.Sprintf("%d of 2: %s, %d requests", step+1, t.strategy, len(p.plan.traffic)), bold}})
 		p.say = func(e event) { d.screen.print(e.line()) }
 	}
 	err := p.run(ctx)
-	d.screen.print(t.summary())
+	d.screen.print(p.remains(d.screen.live)...)
 	return err
+}
+
+// programName is what to type to run this program again.
+func programName() string {
+	path, err := os.Executable()
+	if err != nil {
+		path = os.Args[0]
+	}
+	found, err := exec.LookPath("evenkeel")
+	return nameToType(os.Args[0], path, err == nil && sameFile(found, path))
+}
+
+func sameFile(a, b string) bool {
+	one, err1 := os.Stat(a)
+	two, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(one, two)
+}
+
+// nameToType chooses between the name in PATH, the one the program was started with, and for what go run has built in a
+// directory of its own, go run.
+func nameToType(started, path string, inPath bool) string {
+	switch {
+	case inPath:
+		return "evenkeel"
+	case strings.Contains(filepath.ToSlash(path), "/go-build"):
+		return "go run ./cmd/evenkeel"
+	case strings.ContainsAny(started, "/\\"):
+		return started
+	}
+	return "evenkeel"
 }
 
 // show updates the live view, or adds a line each second.

@@ -10,7 +10,7 @@ import (
 // lookEvery is how often the demo looks at the balancer and shows what it sees.
 const lookEvery = 200 * time.Millisecond
 
-// plan says when what happens within one policy's half of the demo.
+// plan says when what happens within one strategy's half of the demo.
 type plan struct {
 	half       time.Duration
 	traffic    []arrival // ends before the half does, so that queues can drain
@@ -35,7 +35,7 @@ type news struct {
 	ended  *answer       // nil: the first content came
 }
 
-// phase runs the traffic under one policy. One goroutine owns it, that of run; the clients send it news.
+// phase runs the traffic under one strategy. One goroutine owns it, that of run; the clients send it news.
 type phase struct {
 	fleet  *demoFleet
 	client *demoClient
@@ -193,6 +193,17 @@ func (p *phase) look(ctx context.Context) error {
 	p.tally.span = time.Since(p.began)
 	p.show(p)
 	return nil
+}
+
+// remains is what stays to be read of a half that is over. On a live screen its events went with the picture.
+func (p *phase) remains(live bool) []line {
+	lines := []line{p.tally.summary()}
+	if live {
+		for _, e := range p.events {
+			lines = append(lines, e.line())
+		}
+	}
+	return lines
 }
 
 func (p *phase) note(text string) {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// report sets the two policies side by side and says what it comes to.
+// report sets the two strategies side by side and says what it comes to.
 func report(first, second *tally, engines []string, width int) []line {
 	lines := []line{{}}
 	lines = append(lines, comparison(first, second, engines)...)
@@ -36,7 +36,7 @@ func wrap(text string, width int) []string {
 }
 
 func comparison(a, b *tally, engines []string) []line {
-	rows := [][]cell{{{"", ""}, {a.policy, bold}, {b.policy, bold}}}
+	rows := [][]cell{{{"", ""}, {a.strategy, bold}, {b.strategy, bold}}}
 	numbers := func(name string, of func(*tally) string) {
 		rows = append(rows, []cell{{name, faint}, {of(a), ""}, {of(b), ""}})
 	}
@@ -73,21 +73,24 @@ func comparison(a, b *tally, engines []string) []line {
 	return columns(rows, 1, "  ")
 }
 
+// aboutEqual is the difference of p99s that says nothing: so much comes and goes from run to run.
+const aboutEqual = 0.25
+
 // conclusion says in words what the figures say, and why.
 func conclusion(a, b *tally, engines []string) []string {
 	before, after := a.ttft.quantile(0.99), b.ttft.quantile(0.99)
 	if before == 0 || after == 0 {
-		return []string{"Nothing can be compared: there are no answers under both policies."}
+		return []string{"Nothing can be compared: there are no answers under both strategies."}
 	}
 	var first string
 	switch ratio := float64(before) / float64(after); {
-	case ratio >= 1.05:
-		first = fmt.Sprintf("Same traffic, same kill: under %s the p99 of the time to first token (TTFT) is %.1f times shorter.", b.policy, ratio)
-	case ratio <= 1/1.05:
+	case ratio >= 1+aboutEqual:
+		first = fmt.Sprintf("Same traffic, same kill: under %s the p99 of the time to first token (TTFT) is %.1f times shorter.", b.strategy, ratio)
+	case ratio <= 1/(1+aboutEqual):
 		first = fmt.Sprintf("This time %s was no better: its p99 of the time to first token (TTFT) is %.1f times longer. "+
-			"Queues take time to build: try a longer --duration.", b.policy, 1/ratio)
+			"Queues take time to build: try a longer --duration.", b.strategy, 1/ratio)
 	default:
-		first = "This time both policies were equal in the p99 of the time to first token (TTFT). Queues take time to build: try a longer --duration."
+		first = "This time both strategies were about equal in the p99 of the time to first token (TTFT). Queues take time to build: try a longer --duration."
 	}
 	worst := engines[0]
 	for _, e := range engines {
@@ -96,12 +99,16 @@ func conclusion(a, b *tally, engines []string) []string {
 		}
 	}
 	qa, qb := a.engines[worst].longestQueue, b.engines[worst].longestQueue
-	if qa <= qb {
+	if qa <= qb || float64(before) < (1+aboutEqual)*float64(after) {
 		return []string{first}
 	}
+	queued := "none queued"
+	if qb > 0 {
+		queued = fmt.Sprintf("no more than %d queued", qb)
+	}
 	return []string{first, fmt.Sprintf("Why: %s gives every engine as many requests as the others, and %s cannot serve its part (%s): up to %d queued there. "+
-		"%s goes by what each engine still has to do: %s got %s, and no more than %d queued.",
-		a.policy, worst, percent(a.share(worst)), qa, b.policy, worst, percent(b.share(worst)), qb)}
+		"%s goes by what each engine still has to do: %s got %s, and %s.",
+		a.strategy, worst, percent(a.share(worst)), qa, b.strategy, worst, percent(b.share(worst)), queued)}
 }
 
 // total is the account of every request, with the reasons of those that failed.
@@ -117,14 +124,14 @@ func total(a, b *tally) []line {
 	lines := []line{{}, append(l, span{".", ""})}
 	for _, t := range []*tally{a, b} {
 		for _, f := range counts(t.failed) {
-			lines = append(lines, line{{fmt.Sprintf("  %d failed under %s: %s", f.n, t.policy, f.what), red}})
+			lines = append(lines, line{{fmt.Sprintf("  %d failed under %s: %s", f.n, t.strategy, f.what), red}})
 		}
 	}
 	return lines
 }
 
-// nextSteps says how to go on, from the running demo or without it.
-func nextSteps(f *demoFleet, keep bool) []line {
+// nextSteps says how to go on, from the running demo or without it. program is how this one is called.
+func nextSteps(f *demoFleet, program string, keep bool) []line {
 	command := func(text string) line { return line{{"  " + text, cyan}} }
 	request := func(url, model string) []line {
 		return []line{
@@ -138,12 +145,12 @@ func nextSteps(f *demoFleet, keep bool) []line {
 	if keep {
 		lines = append(lines, line{{"Balancer and engines stay up until Ctrl-C. Try, in another terminal:", bold}})
 		lines = append(lines, request(f.data, demoModel)...)
-		lines = append(lines, command("evenkeel explain --admin-url "+f.admin+" last"), command("curl '"+f.admin+"/deployments?format=text'"), line{})
+		lines = append(lines, command(program+" explain --admin-url "+f.admin+" last"), command("curl '"+f.admin+"/deployments?format=text'"), line{})
 	}
 	lines = append(lines, line{{"Next: your own engines (vLLM, SGLang, llama.cpp, Ollama, ...) behind it:", bold}},
-		command("evenkeel serve http://gpu-1:8000 http://gpu-2:8000"))
+		command(program+" serve http://gpu-1:8000 http://gpu-2:8000"))
 	if !keep {
 		lines = append(lines, request("http://127.0.0.1:8080", "YOUR-MODEL")...)
 	}
-	return append(lines, command("evenkeel explain last   # why did it go where it went?"))
+	return append(lines, command(program+" explain last   # why did it go where it went?"))
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// tally is what the clients saw under one policy.
+// tally is what the clients saw under one strategy.
 type tally struct {
-	policy string
-	span   time.Duration // from the first request to the last answer
+	strategy string
+	span     time.Duration // from the first request to the last answer
 
 	asked    int
 	complete int
@@ -33,8 +33,8 @@ type engineTally struct {
 	longestQueue int // waiting at the engine for a slot
 }
 
-func newTally(policy string, engines []string) *tally {
-	t := &tally{policy: policy, failed: map[string]int{}, cuts: map[string]int{}, engines: map[string]*engineTally{}}
+func newTally(strategy string, engines []string) *tally {
+	t := &tally{strategy: strategy, failed: map[string]int{}, cuts: map[string]int{}, engines: map[string]*engineTally{}}
 	for _, name := range engines {
 		t.engines[name] = &engineTally{}
 	}

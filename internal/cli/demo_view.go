@@ -11,7 +11,7 @@ import (
 
 // frame is what the live view shows at one moment.
 type frame struct {
-	policy     string
+	strategy   string
 	step       int // of two
 	now, until time.Duration
 	rows       []row // the last one stands for all engines
@@ -41,7 +41,7 @@ type row struct {
 func (p *phase) view(step int) frame {
 	t := p.tally
 	f := frame{
-		policy: t.policy, step: step, now: t.span, until: p.plan.half, asked: t.asked, complete: t.complete, running: t.running(),
+		strategy: t.strategy, step: step, now: t.span, until: p.plan.half, asked: t.asked, complete: t.complete, running: t.running(),
 		toldCut: t.toldCut, moved: t.moved, failed: t.failures(), cuts: counts(t.cuts), events: p.events,
 	}
 	all := row{name: "all", p50: t.ttft.quantile(0.50), p99: t.ttft.quantile(0.99)}
@@ -76,7 +76,7 @@ func (f *frame) picture(width int) []line {
 	}, line{
 		{"cut by the kill and told so ", faint}, {strconv.Itoa(f.toldCut), ifAny(f.toldCut, yellow)},
 		{"   moved to another engine ", faint}, {strconv.Itoa(f.moved), ifAny(f.moved, yellow)},
-	}, line{{"could not be chosen ", faint}, {listed(f.cuts), ""}}, line{})
+	}, line{{"could not be chosen: ", faint}, {listed(f.cuts), ""}}, line{})
 	for _, e := range f.events[max(len(f.events)-shownEvents, 0):] {
 		lines = append(lines, e.line())
 	}
@@ -90,14 +90,28 @@ func ifAny(n int, s style) style {
 	return bold
 }
 
-// listed writes reasons with their numbers.
+// cutWords are the words of explain for the reasons that the traffic of the demo can meet; docs/explain.md has all.
+var cutWords = map[string]string{
+	"already_tried": "already tried by this request",
+	"open":          "out after failures",
+	"trial_running": "out after failures, a trial is running",
+}
+
+func cutText(reason string) string {
+	if words, ok := cutWords[reason]; ok {
+		return words
+	}
+	return reason
+}
+
+// listed writes reasons with their numbers, in the words of explain.
 func listed(all []count) string {
 	if len(all) == 0 {
 		return "-"
 	}
 	parts := make([]string, len(all))
 	for i, c := range all {
-		parts[i] = fmt.Sprintf("%s %d", c.what, c.n)
+		parts[i] = fmt.Sprintf("%s %d", cutText(c.what), c.n)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -108,7 +122,7 @@ func (e event) line() line {
 
 func (f *frame) title(width int) line {
 	const bar = 24
-	title := line{{"Evenkeel demo", bold}, {fmt.Sprintf("   %d of 2: ", f.step), faint}, {f.policy, cyan}, {"   ", ""}}
+	title := line{{"Evenkeel demo", bold}, {fmt.Sprintf("   %d of 2: ", f.step), faint}, {f.strategy, cyan}, {"   ", ""}}
 	if width >= 80 {
 		full := int(bar * min(f.now.Seconds()/f.until.Seconds(), 1))
 		title = append(title, span{strings.Repeat("━", full), cyan}, span{strings.Repeat("─", bar-full), faint}, span{"  ", ""})
@@ -232,7 +246,7 @@ func (f *frame) plain() line {
 
 // summary is what remains of a half when it is over.
 func (t *tally) summary() line {
-	return line{{fmt.Sprintf("%-13s", t.policy), cyan}, {fmt.Sprintf(" %d requests, %d cut, %d failed, TTFT p50 %s, p99 %s",
+	return line{{fmt.Sprintf("%-13s", t.strategy), cyan}, {fmt.Sprintf(" %d requests, %d cut, %d failed, TTFT p50 %s, p99 %s",
 		t.asked, t.toldCut, t.failures(), brief(t.ttft.quantile(0.50)), brief(t.ttft.quantile(0.99))), ""}}
 }
 

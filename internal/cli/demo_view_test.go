@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +11,7 @@ import (
 func testFrame() frame {
 	const ms = time.Millisecond
 	return frame{
-		policy: "round_robin", step: 1, now: 7500 * ms, until: 15 * time.Second,
+		strategy: "round_robin", step: 1, now: 7500 * ms, until: 15 * time.Second,
 		rows: []row{
 			{name: "fast", state: "closed", share: 0.36, inFlight: 5, p50: 24 * ms, p99: 113 * ms},
 			{name: "medium", state: "open", reason: "connect", out: 1234 * ms, share: 0.28, p50: 41 * ms, p99: 239 * ms},
@@ -62,7 +63,7 @@ slow    ██████████████▒▒▒▒▒▒▒▒▒▒
 
 requests 220   complete 180   running 37   failed 0
 cut by the kill and told so 3   moved to another engine 1
-could not be chosen open 12, already_tried 1
+could not be chosen: out after failures 12, already tried by this request 1
 
    6.0 s  medium is killed: all its connections are reset
    6.2 s  the balancer takes medium out: reset
@@ -90,7 +91,7 @@ slow    ██████████████▒▒▒▒▒▒▒▒▒▒
 
 requests 220   complete 180   running 37   f
 cut by the kill and told so 3   moved to ano
-could not be chosen -
+could not be chosen: -
 
 `)
 }
@@ -138,9 +139,9 @@ func TestBrief(t *testing.T) {
 }
 
 // testTally has one sample for each percent.
-func testTally(policy string, unit time.Duration, shares [3]uint64, queue int) *tally {
+func testTally(strategy string, unit time.Duration, shares [3]uint64, queue int) *tally {
 	engines := []string{"fast", "medium", "slow"}
-	t := newTally(policy, engines)
+	t := newTally(strategy, engines)
 	t.asked, t.complete, t.toldCut, t.moved, t.tokens, t.span = 301, 298, 3, 1, 9000, 10*time.Second
 	for i := range 100 {
 		t.first("slow", time.Duration(i+1)*unit)
@@ -197,13 +198,65 @@ func TestReportStaysHonest(t *testing.T) {
 	if strings.Contains(text, "Why") {
 		t.Errorf("it explains what did not happen:\n%s", text)
 	}
-	mustContain(t, drawn(report(a, a, engines, 79), 79), "both policies were equal")
+	mustContain(t, drawn(report(a, a, engines, 79), 79), "both strategies were about equal")
 	mustContain(t, drawn(report(a, newTally("least_tokens", engines), engines, 79), 79), "Nothing can be compared")
+}
+
+// TestReportOfAShortRun makes nothing of a small difference, and speaks of no queue where there was none.
+func TestReportOfAShortRun(t *testing.T) {
+	engines := []string{"fast", "medium", "slow"}
+	a, b := testTally("round_robin", 11*time.Millisecond, [3]uint64{1, 1, 1}, 3), testTally("least_tokens", 10*time.Millisecond, [3]uint64{2, 1, 1}, 0)
+	text := drawn(report(a, b, engines, 200), 0)
+	mustContain(t, text, "about equal")
+	if strings.Contains(text, "times shorter") || strings.Contains(text, "Why") {
+		t.Error(text)
+	}
+	b.ttft = testTally("", 5*time.Millisecond, [3]uint64{}, 0).ttft
+	mustContain(t, drawn(report(a, b, engines, 300), 0), "2.2 times shorter", "slow got 25 %, and none queued.")
+}
+
+// TestCutWords are those of explain.
+func TestCutWords(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/explain.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, words := range cutWords {
+		mustContain(t, string(doc), "| `"+reason+"` | "+words+" |")
+	}
+}
+
+// TestWhatRemains of a half: its events too, where the picture that showed them is gone.
+func TestWhatRemains(t *testing.T) {
+	p := &phase{tally: newTally("round_robin", nil), events: testFrame().events[1:]}
+	const summary = "round_robin   0 requests, 0 cut, 0 failed, TTFT p50 -, p99 -\n"
+	equalText(t, drawn(p.remains(false), 0), summary)
+	equalText(t, drawn(p.remains(true), 0), summary+`   6.0 s  medium is killed: all its connections are reset
+   6.2 s  the balancer takes medium out: reset
+   9.0 s  medium is started again
+   9.6 s  the balancer uses medium again, after 2.59 s
+`)
+}
+
+func TestNameToType(t *testing.T) {
+	f := func(want, started, path string, inPath bool) {
+		t.Helper()
+		if got := nameToType(started, path, inPath); got != want {
+			t.Errorf("%s (%s, in PATH: %t): got %q, want %q", started, path, inPath, got, want)
+		}
+	}
+	f("evenkeel", "evenkeel", "/usr/bin/evenkeel", true)
+	f("evenkeel", "/usr/bin/evenkeel", "/usr/bin/evenkeel", true)
+	f("bin/evenkeel", "bin/evenkeel", "/src/bin/evenkeel", false)
+	f(`.\evenkeel.exe`, `.\evenkeel.exe`, `C:\evenkeel.exe`, false)
+	f("evenkeel", "evenkeel", "/opt/evenkeel", false)
+	f("go run ./cmd/evenkeel", "/tmp/go-build12/b001/exe/evenkeel", "/tmp/go-build12/b001/exe/evenkeel", false)
+	f("go run ./cmd/evenkeel", "/home/a/.cache/go-build/7f/7f01-d/evenkeel", "/home/a/.cache/go-build/7f/7f01-d/evenkeel", false)
 }
 
 func TestNextSteps(t *testing.T) {
 	f := &demoFleet{data: "http://127.0.0.1:1111", admin: "http://127.0.0.1:2222"}
-	equalText(t, drawn(nextSteps(f, false), 0), `
+	equalText(t, drawn(nextSteps(f, "evenkeel", false), 0), `
 
 Next: your own engines (vLLM, SGLang, llama.cpp, Ollama, ...) behind it:
   evenkeel serve http://gpu-1:8000 http://gpu-2:8000
@@ -213,19 +266,19 @@ Next: your own engines (vLLM, SGLang, llama.cpp, Ollama, ...) behind it:
          "messages": [{"role": "user", "content": "Hello"}]}'
   evenkeel explain last   # why did it go where it went?
 `)
-	equalText(t, drawn(nextSteps(f, true), 0), `
+	equalText(t, drawn(nextSteps(f, "bin/evenkeel", true), 0), `
 
 Balancer and engines stay up until Ctrl-C. Try, in another terminal:
   curl -N http://127.0.0.1:1111/v1/chat/completions \
     -H 'content-type: application/json' \
     -d '{"model": "demo-model", "stream": true, "max_tokens": 40,
          "messages": [{"role": "user", "content": "Hello"}]}'
-  evenkeel explain --admin-url http://127.0.0.1:2222 last
+  bin/evenkeel explain --admin-url http://127.0.0.1:2222 last
   curl 'http://127.0.0.1:2222/deployments?format=text'
 
 Next: your own engines (vLLM, SGLang, llama.cpp, Ollama, ...) behind it:
-  evenkeel serve http://gpu-1:8000 http://gpu-2:8000
-  evenkeel explain last   # why did it go where it went?
+  bin/evenkeel serve http://gpu-1:8000 http://gpu-2:8000
+  bin/evenkeel explain last   # why did it go where it went?
 `)
 }
 
