@@ -139,6 +139,10 @@ func (x *Exchange) Progress(now time.Time, tokens int) {
 	}
 }
 
+// Streamed says that the answer is streamed though the request did not ask for it: the deadlines of streams
+// hold from now on.
+func (x *Exchange) Streamed() { x.rec.Facts.Stream = true }
+
 // Blocked reports that the client took d to accept a piece of the answer. Upstream had to wait meanwhile, so
 // the time counts towards none of its deadlines.
 func (x *Exchange) Blocked(d time.Duration) {

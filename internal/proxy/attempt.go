@@ -41,7 +41,7 @@ func (c *call) attempt(l *route.Lease) *exchange.End {
 		stop()
 		return failedCall(err)
 	}
-	c.reply.began(res, stop, l, endpoint.HasKey())
+	c.reply.began(res, stop, l, endpoint)
 	return c.reply.receive()
 }
 
@@ -94,10 +94,17 @@ func detailOf(err error) string {
 	return strings.TrimRight(text[:min(len(text), 200)], ": ")
 }
 
-func isJSON(res *http.Response) bool {
-	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "application/json")
+func isJSON(res *http.Response) bool { return mediaType(res) == "application/json" }
+
+// mediaType is the content type without its parameters, in lower case.
+func mediaType(res *http.Response) string {
+	kind, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	return strings.TrimSpace(kind)
 }
+
+// generates reports whether the request asks for inference: only there an `error` member in a 200 is a failure.
+// Elsewhere it may be what was asked for, as in the state of a job.
+func (c *call) generates() bool { return c.r.Method == http.MethodPost && c.api.NeedsModel }
 
 // judge classifies a response by its head and what its meter saw. ownKey says that the credential was ours.
 func judge(res *http.Response, failed *llm.UpstreamError, ownKey bool) (llm.Class, route.Outcome) {
@@ -144,8 +151,7 @@ func shapeOf(res *http.Response, streamed bool) shape {
 	if res.StatusCode < 200 || res.StatusCode > 299 || res.StatusCode == http.StatusNoContent || res.Request.Method == http.MethodHead {
 		return whole
 	}
-	kind, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
-	kind = strings.TrimSpace(kind)
+	kind := mediaType(res)
 	switch {
 	case kind == "text/event-stream":
 		return events

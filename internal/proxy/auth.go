@@ -34,6 +34,10 @@ func (g *Generation) admit(r *http.Request, api llm.API) (tenant string, failure
 				Message: "A valid API key is needed: send it as Authorization: Bearer KEY or as x-api-key."}
 		}
 		tenant = name
+		if uri := r.URL.RequestURI(); strings.Contains(uri, key) || strings.Contains(uri, url.QueryEscape(key)) {
+			return "", &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_key_in_query",
+				Message: "The key stands in the URL too, which goes upstream and ends up in logs. Send it in one header only."}
+		}
 	}
 	if api.Name == "other" && !strings.HasPrefix(r.URL.Path, "/v1/") {
 		return "", &llm.Error{Status: http.StatusNotFound, Code: "evenkeel_unknown_path",

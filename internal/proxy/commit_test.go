@@ -134,7 +134,7 @@ func TestMoveAfterAForcedHead(t *testing.T) {
 		moves  bool
 	}{
 		"same type":     {stream("text/event-stream"), true},
-		"other charset": {stream("text/event-stream; charset=utf-8"), false},
+		"other charset": {stream("text/event-stream; charset=utf-8"), true},
 		"NDJSON":        {stream("application/x-ndjson"), false},
 		"JSON":          {jsonAnswer(200, goodJSON), false},
 		"status 500":    {jsonAnswer(500, goodJSON), false},

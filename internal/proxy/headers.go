@@ -85,11 +85,21 @@ func (g *Generation) forwards(name string) bool {
 	}
 	for _, p := range forwardedPrefixes {
 		if strings.HasPrefix(name, p) {
-			return true
+			return !secretWords(name)
 		}
 	}
 	for _, f := range g.Forward {
 		if textproto.CanonicalMIMEHeaderKey(f) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// secretWords reports whether a header of a forwarded family sounds like a credential.
+func secretWords(name string) bool {
+	for _, w := range []string{"Key", "Token", "Auth", "Secret"} {
+		if strings.Contains(name, w) {
 			return true
 		}
 	}

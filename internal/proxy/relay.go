@@ -130,9 +130,28 @@ func (r *reply) write(b []byte) {
 	if len(b) == 0 || r.clientGone {
 		return
 	}
+	r.patience(len(b))
 	n, err := r.c.w.Write(b)
 	r.sent += int64(n)
 	r.clientGone = err != nil && r.c.r.Method != http.MethodHead
+}
+
+// A client that takes nothing for between clientPatience−patienceEvery and clientPatience is given up.
+const (
+	clientPatience = 60 * time.Second
+	patienceEvery  = 10 * time.Second
+)
+
+// patience bounds how long a client may keep a write waiting, and with it the deployment that it reads from.
+// The deadline is moved seldom, so that a chunk does not pay for it, and not at all for what any socket takes.
+func (r *reply) patience(size int) {
+	if r.shape == whole && size <= longestTail {
+		return
+	}
+	if now := time.Now(); now.Sub(r.patient) > patienceEvery {
+		r.patient = now
+		_ = http.NewResponseController(r.c.w).SetWriteDeadline(now.Add(clientPatience)) // not every ResponseWriter can
+	}
 }
 
 func (r *reply) flush() {
@@ -173,7 +192,7 @@ func (r *reply) writeHead(length int) {
 		}
 	case length >= 0:
 		h.Set("Content-Length", strconv.Itoa(length))
-	case r.res.ContentLength >= 0 && !r.src.decoded():
+	case r.res.ContentLength >= 0 && !r.src.decoded() && r.shape != events: // a stream may have to end with an error event
 		h.Set("Content-Length", strconv.FormatInt(r.res.ContentLength, 10))
 	}
 	if r.shape == events {
@@ -186,7 +205,7 @@ func (r *reply) writeHead(length int) {
 
 func (r *reply) sendHead(status int) {
 	r.headSent, r.status = true, status
-	r.headType = r.res.Header.Get("Content-Type")
+	r.headType = mediaType(r.res)
 	r.c.w.WriteHeader(status)
 }
 

@@ -10,6 +10,7 @@ import (
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/llm"
 	"evenkeel/internal/route"
+	"evenkeel/internal/upstream"
 )
 
 const (
@@ -44,13 +45,15 @@ type reply struct {
 	minimal    bool   // it was forced out by a comment, without upstream's headers
 	status     int
 	sent       int64
-	abort      bool // the connection must be broken: the client could not tell that the answer is cut
+	patient    time.Time // when the client's write deadline was set last
+	abort      bool      // the connection must be broken: the client could not tell that the answer is cut
 	clientGone bool
 
 	// Of the current attempt.
 	res       *http.Response
 	stop      context.CancelFunc
 	lease     *route.Lease
+	endpoint  *upstream.Endpoint
 	ownKey    bool // the request carried the endpoint's own credential
 	shape     shape
 	src       source
@@ -70,11 +73,11 @@ type reply struct {
 func (r *reply) init(c *call) { r.c = c }
 
 // began takes the head of a response.
-func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Lease, ownKey bool) {
+func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Lease, from *upstream.Endpoint) {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.res, r.stop, r.lease, r.ownKey = res, stop, l, ownKey
+	r.res, r.stop, r.lease, r.endpoint, r.ownKey = res, stop, l, from, from.HasKey()
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
 	if r.scratch == nil {
@@ -83,6 +86,9 @@ func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Leas
 	}
 	r.buf, r.start, r.total, r.passed = r.buf[:0], 0, 0, 0
 	r.committed, r.ended, r.counted, r.reported = false, false, 0, false
+	if r.shape == events {
+		c.x.Streamed() // also where the request did not say so
+	}
 	switch r.shape {
 	case events:
 		r.events.Reset(c.api, llm.SSE)
@@ -105,6 +111,9 @@ func (r *reply) discard() {
 // close ends the last attempt's response. Callers hold mu.
 func (r *reply) close() {
 	r.discard()
+	if !r.patient.IsZero() {
+		_ = http.NewResponseController(r.c.w).SetWriteDeadline(time.Time{}) // the connection's next answer has its own
+	}
 	if r.scratch != nil {
 		scratches.Put(r.scratch)
 		r.scratch, r.events, r.body, r.buf = nil, nil, nil, nil
@@ -115,7 +124,7 @@ func (r *reply) close() {
 // way, once the exchange commits to it.
 func (r *reply) receive() *exchange.End {
 	c := r.c
-	if r.headSent && (r.res.StatusCode != http.StatusOK || r.res.Header.Get("Content-Type") != r.headType || r.src.raw()) {
+	if r.headSent && (r.res.StatusCode != http.StatusOK || mediaType(r.res) != r.headType || r.src.raw()) {
 		return r.unfit()
 	}
 	for {
@@ -155,8 +164,8 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 func (r *reply) unfit() *exchange.End {
 	class, o := judge(r.res, nil, r.ownKey)
 	if class == llm.None {
-		class = llm.Malformed
-		o.Verdict, o.Class, o.Detail = route.DeploymentFault, class.String(), "another content type or encoding than the attempt before"
+		class = llm.Malformed // here, not in itself: nobody is to blame
+		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, class.String(), "another content type or encoding than the attempt before"
 	}
 	return &exchange.End{Class: class, Outcome: o, Sent: true}
 }
@@ -188,8 +197,10 @@ func (r *reply) took(plain []byte, err error) *exchange.End {
 func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 	c, s := r.c, r.events
 	s.Feed(plain)
-	if r.ended {
-		s.End()
+	if r.ended && r.cutShort() {
+		end := r.end(false, true)
+		end.Class = llm.Truncated
+		return r.broke(end, errTruncated)
 	}
 	now := time.Now()
 	switch {
@@ -216,12 +227,30 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		end := r.end(false, true)
 		end.Class = brokenBody(err)
 		return r.broke(end, err)
-	case c.api.Streams && !s.Terminal() && s.Err() == nil && !r.src.blind:
-		end := r.end(false, true)
-		end.Class = llm.Truncated
-		return r.broke(end, errTruncated)
 	}
 	return r.end(true, false)
+}
+
+// cutShort ends the stream's meter and reports whether the stream ended without its last event, though HTTP
+// calls it whole. What came of an unfinished line is dropped then: it is half an event.
+func (r *reply) cutShort() bool {
+	s := r.events
+	tail, content, released := s.Tail(), s.Content(), s.Release()
+	s.End()
+	if !r.c.api.Streams || s.Terminal() || s.Err() != nil || r.src.blind {
+		return false
+	}
+	if !r.src.raw() {
+		r.buf = r.buf[:max(len(r.buf)-tail, r.start)]
+	}
+	switch { // what came in the same piece as the end
+	case content && !r.reported:
+		r.reported = true
+		r.apply(r.c.nextLocked(exchange.Event{Kind: exchange.Content}))
+	case released:
+		r.apply(r.c.nextLocked(exchange.Event{Kind: exchange.Release}))
+	}
+	return true
 }
 
 func (r *reply) tookBody(plain []byte, err error) *exchange.End {
@@ -229,7 +258,7 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 	r.body.Feed(plain)
 	bit := r.shape == bytesRaw && len(plain) > 0
 	if !r.committed && (bit || len(r.buf) > holdWhole) {
-		if class, _ := judge(r.res, r.body.Err(), r.ownKey); class.Retryable() {
+		if class, _ := judge(r.res, nil, r.ownKey); class.Retryable() {
 			return r.end(false, false) // an error too large to hold is not worth passing on
 		}
 		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Release}))
@@ -258,10 +287,16 @@ func (r *reply) end(held, broken bool) *exchange.End {
 	if streamed {
 		failed, usage = r.events.Err(), r.events.Usage()
 	} else {
-		failed, usage = r.body.Err(), r.body.Usage()
+		usage = r.body.Usage()
+		if r.c.generates() || r.res.StatusCode >= 300 {
+			failed = r.body.Err()
+		}
 	}
 	e.Class, e.Outcome = judge(r.res, failed, r.ownKey)
-	e.Held = held && e.Class != llm.Auth // it speaks of our credential, not of the client's
+	if held && r.res.StatusCode >= 400 {
+		// An answer that speaks of our credential, or holds it, is not the client's.
+		e.Held = e.Class != llm.Auth && !r.endpoint.Leaks(r.res.Header, r.buf)
+	}
 	o := &e.Outcome
 	o.Reported = usage.Reported
 	o.InputTokens, o.CachedTokens, o.OutputTokens, o.ReasoningTokens = usage.Input, usage.CachedInput, usage.Output, usage.Reasoning

@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -79,6 +80,22 @@ func New(o Options) (*Endpoint, error) {
 
 // HasKey reports whether requests carry a credential of the endpoint's own.
 func (e *Endpoint) HasKey() bool { return !e.key.IsZero() }
+
+// Leaks reports whether an answer holds the endpoint's own credential, as some servers' complaints do.
+func (e *Endpoint) Leaks(h http.Header, body []byte) bool {
+	key := e.key.Reveal()
+	if key == "" {
+		return false
+	}
+	for _, values := range h {
+		for _, v := range values {
+			if strings.Contains(v, key) {
+				return true
+			}
+		}
+	}
+	return bytes.Contains(body, []byte(key))
+}
 
 // Close drops unused connections. Running requests go on.
 func (e *Endpoint) Close() { e.carrier.closeIdle() }
