@@ -23,7 +23,7 @@ type Request struct {
 	StreamUsage bool
 	// MaxOutput is the largest of max_tokens, max_completion_tokens and max_output_tokens, in tokens; 0 if none is given.
 	MaxOutput int
-	// N is the number of answers asked for: the larger of n and best_of, at least 1.
+	// N is the number of answers asked for, at least 1.
 	N int
 	// Tools is true if tools (or functions) are offered, Vision if the prompt holds an image.
 	Tools, Vision bool
@@ -173,7 +173,7 @@ func (r *Request) scanMember(api API, s *scanner, name []byte) {
 		if n, ok := count(s.raw()); ok {
 			r.MaxOutput = max(r.MaxOutput, n)
 		}
-	case "n", "best_of":
+	case "n":
 		if n, ok := count(s.raw()); ok {
 			r.N = max(r.N, n)
 		}

@@ -86,7 +86,7 @@ func TestScanRequestFields(t *testing.T) {
 	f(chatAPI, `{"max_tokens":`+strings.Repeat("9", 400)+`}`, Request{MaxOutput: maxCount})
 	f(chatAPI, `{"n":3}`, Request{N: 3})
 	f(chatAPI, `{"n":0}`, Request{})
-	f(chatAPI, `{"n":2,"best_of":5}`, Request{N: 5})
+	f(chatAPI, `{"n":2,"best_of":5}`, Request{N: 2})
 	f(chatAPI, `{"tools":[{"type":"function"}]}`, Request{Tools: true})
 	f(chatAPI, `{"tools":[ ]}`, Request{})
 	f(chatAPI, `{"tools":null}`, Request{})

@@ -1,5 +1,7 @@
 package llm
 
+import "math/bits"
+
 // Framing is how a streamed body is cut into events.
 type Framing uint8
 
@@ -109,6 +111,9 @@ func (s *Stream) Err() *UpstreamError { return s.err }
 func (s *Stream) Terminal() bool {
 	return s.terminal || s.endChoices != 0 && s.seenChoices&^s.endChoices == 0
 }
+
+// Finished returns how many choices have their finish reason (of the first 64).
+func (s *Stream) Finished() int { return bits.OnesCount64(s.endChoices) }
 
 // Done reports whether the very last marker was seen, so that nothing more is expected.
 func (s *Stream) Done() bool { return s.done }

@@ -237,7 +237,8 @@ func (r *reply) cutShort() bool {
 	s := r.events
 	tail, content, released := s.Tail(), s.Content(), s.Release()
 	s.End()
-	if !r.c.api.Streams || s.Terminal() || s.Err() != nil || r.src.blind {
+	complete := s.Terminal() && (s.Done() || s.Finished() == 0 || s.Finished() >= min(r.c.req.N, 64))
+	if !r.c.api.Streams || complete || s.Err() != nil || r.src.blind {
 		return false
 	}
 	if !r.src.raw() {

@@ -121,3 +121,16 @@ func TestStreamThatWasNotAskedFor(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestChoiceThatNeverCame: of two answers asked for, one is whole and the other never began.
+func TestChoiceThatNeverCame(t *testing.T) {
+	two := strings.Replace(streamBody, `{`, `{"n":2,`, 1)
+	w := newWorld(t, options{}, sse(roleEvent, delta("one"), finishEvent))
+	if a := w.post("/v1/chat/completions", two); !strings.Contains(a.body, "evenkeel_upstream_closed") {
+		t.Errorf("%q", a.body)
+	}
+	w = newWorld(t, options{}, sse(roleEvent, delta("one"), finishEvent))
+	if a := w.post("/v1/chat/completions", streamBody); a.body != roleEvent+delta("one")+finishEvent {
+		t.Errorf("%q", a.body)
+	}
+}
