@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"evenkeel/internal/exchange"
 )
@@ -132,5 +133,39 @@ func TestChoiceThatNeverCame(t *testing.T) {
 	w = newWorld(t, options{}, sse(roleEvent, delta("one"), finishEvent))
 	if a := w.post("/v1/chat/completions", streamBody); a.body != roleEvent+delta("one")+finishEvent {
 		t.Errorf("%q", a.body)
+	}
+}
+
+// deadlineWriter notes the write deadlines it is given.
+type deadlineWriter struct {
+	*stubWriter
+	deadlines []time.Time
+}
+
+func (d *deadlineWriter) SetWriteDeadline(t time.Time) error {
+	d.deadlines = append(d.deadlines, t)
+	return nil
+}
+
+// TestClientThatNeverReadsIsGivenUp: writing a stream has a deadline, set once for many chunks, and lifted at the end, since
+// the connection's next answer has its own. A small whole answer does without.
+func TestClientThatNeverReadsIsGivenUp(t *testing.T) {
+	w := newWorld(t, options{}, sse(roleEvent, delta("a"), delta("b"), delta("c"), finishEvent, doneEvent))
+	client := &deadlineWriter{stubWriter: newStub()}
+	before := time.Now()
+	w.proxy.ServeHTTP(client, stubRequest(t.Context(), streamBody))
+	if !strings.HasSuffix(client.body.String(), doneEvent) {
+		t.Fatalf("%q", client.body.String())
+	}
+	d := client.deadlines
+	if len(d) != 2 || d[0].Before(before.Add(clientPatience)) || d[0].After(time.Now().Add(clientPatience)) || !d[1].IsZero() {
+		t.Errorf("write deadlines %v", d)
+	}
+
+	w = newWorld(t, options{}, jsonAnswer(200, goodJSON))
+	client = &deadlineWriter{stubWriter: newStub()}
+	w.proxy.ServeHTTP(client, stubRequest(t.Context(), chatBody))
+	if client.body.String() != goodJSON || len(client.deadlines) != 0 {
+		t.Errorf("%q, write deadlines %v", client.body.String(), client.deadlines)
 	}
 }
