@@ -17,14 +17,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// needNginx fails in CI, where setup has run, and elsewhere skips with the way to get nginx.
+func needNginx(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("nginx"); err == nil {
+		return
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("nginx is missing: run `make setup`")
+	}
+	t.Skip("nginx is missing: run `make setup`")
+}
+
 // A short run of everything. It asserts what was answered, never how fast.
 func TestSmoke(t *testing.T) {
-	if _, err := exec.LookPath("nginx"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("nginx is missing: run `make setup`")
-		}
-		t.Skip("nginx is missing: run `make setup`")
-	}
+	needNginx(t)
 	file := filepath.Join(t.TempDir(), "RESULTS.md")
 	o, err := parse([]string{"--rounds", "1", "--seconds", "0.3", "--streams", "300", "--write", file}, io.Discard)
 	if err != nil {
@@ -55,9 +62,7 @@ func TestSmoke(t *testing.T) {
 
 // A run that is stopped while it starts leaves nothing.
 func TestStoppedAtOnce(t *testing.T) {
-	if _, err := exec.LookPath("nginx"); err != nil {
-		t.Skip("nginx is missing: TestSmoke says so too")
-	}
+	needNginx(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -58,7 +58,7 @@ func TestBurstOfFastStreams(t *testing.T) {
 // After warm-up a chunk of a stream costs no allocation: from the upstream's socket to the client's.
 func TestChunksAllocateNothing(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector makes pools forget")
+		t.Skip("the race detector makes pools forget; make test runs this without it")
 	}
 	const chunks = 20000
 	next, seen := make(chan struct{}), make(chan struct{}, 1)

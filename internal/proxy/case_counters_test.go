@@ -138,10 +138,12 @@ func TestCase44InFlightAfterAborts(t *testing.T) {
 	d.CloseClientConnections()
 	d.Close()
 	c.send(w, "any", 0, pin...)
-	l, err := net.Listen("tcp", d.Listener.Addr().String())
-	if err != nil {
-		t.Skipf("D's port was taken meanwhile: %v", err)
-	}
+	var l net.Listener
+	until(t, "D's port is free again", func() bool { // another test's connection may have it for a moment
+		var err error
+		l, err = net.Listen("tcp", d.Listener.Addr().String())
+		return err == nil
+	})
 	again := &httptest.Server{Listener: l, Config: &http.Server{Handler: c.endpoint(&served[3])}}
 	again.Start()
 	t.Cleanup(again.Close)

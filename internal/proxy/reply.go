@@ -54,7 +54,6 @@ type reply struct {
 	stop      context.CancelFunc
 	lease     *route.Lease
 	endpoint  *upstream.Endpoint
-	ownKey    bool // the request carried the endpoint's own credential
 	shape     shape
 	src       source
 	buf       []byte // what was received; buf[start:] has not been sent
@@ -77,7 +76,7 @@ func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Leas
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.res, r.stop, r.lease, r.endpoint, r.ownKey = res, stop, l, from, from.HasKey()
+	r.res, r.stop, r.lease, r.endpoint = res, stop, l, from
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
 	if r.scratch == nil {
@@ -162,7 +161,7 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 
 // unfit is the end of an attempt whose answer cannot follow the head that the client already has.
 func (r *reply) unfit() *exchange.End {
-	class, o := judge(r.res, nil, r.ownKey)
+	class, o := judge(r.res, nil, r.endpoint.HasKey())
 	if class == llm.None {
 		class = llm.Malformed // here, not in itself: nobody is to blame
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, class.String(), "another content type or encoding than the attempt before"
@@ -259,7 +258,7 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 	r.body.Feed(plain)
 	bit := r.shape == bytesRaw && len(plain) > 0
 	if !r.committed && (bit || len(r.buf) > holdWhole) {
-		if class, _ := judge(r.res, nil, r.ownKey); class.Retryable() {
+		if class, _ := judge(r.res, nil, r.endpoint.HasKey()); class.Retryable() {
 			return r.end(false, false) // an error too large to hold is not worth passing on
 		}
 		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Release}))
@@ -293,7 +292,7 @@ func (r *reply) end(held, broken bool) *exchange.End {
 			failed = r.body.Err()
 		}
 	}
-	e.Class, e.Outcome = judge(r.res, failed, r.ownKey)
+	e.Class, e.Outcome = judge(r.res, failed, r.endpoint.HasKey())
 	if held && r.res.StatusCode >= 400 {
 		// An answer that speaks of our credential, or holds it, is not the client's.
 		e.Held = e.Class != llm.Auth && !r.endpoint.Leaks(r.res.Header, r.buf)

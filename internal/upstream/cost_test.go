@@ -61,7 +61,7 @@ func sizeOf(t testing.TB, body []byte) int {
 // ours. 21 were measured.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates; make test runs this without it")
 	}
 	body := bytes.Repeat([]byte("x"), 1000)
 	e := newFake(t, frugal(sizeOf(t, body), chat)).endpoint(t)
