@@ -52,6 +52,8 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /explain/last", c.last)
 	mux.HandleFunc("GET /explain/{id}", c.explain)
 	mux.HandleFunc("GET /deployments", c.deployments)
+	mux.HandleFunc("GET /debug/pprof/{$}", c.profiles)
+	mux.HandleFunc("GET /debug/pprof/{name}", c.profile)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", c.readyz)
 	if o.Metrics != nil {
@@ -68,6 +70,7 @@ func (c *console) index(w http.ResponseWriter, _ *http.Request) {
 /explain/ID         the same for the request of that x-evenkeel-id
 /deployments        what can be picked, and how it stands
 /metrics            for Prometheus
+/debug/pprof/       profiles of this process
 /livez, /readyz     probes
 
 /explain and /deployments answer in JSON; add ?format=text, or send "Accept: text/plain", to read them.
