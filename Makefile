@@ -13,7 +13,7 @@ BUDGETS := $(addprefix ./internal/,ledger llm mock proxy strategy telemetry upst
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 GODIRS     = $(wildcard bench cmd examples internal tests)
 
-.PHONY: help build cross setup lint test fuzz bench image fmt clean $(PLATFORMS:%=dist/%)
+.PHONY: help build cross setup lint test fuzz bench profile image fmt clean $(PLATFORMS:%=dist/%)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 
 bench: setup ## compare with a direct connection and with nginx, takes 6 minutes (BENCHFLAGS=, for example --write=bench/RESULTS.md)
 	go run ./bench $(BENCHFLAGS)
+
+profile: ## profile evenkeel under one load of the benchmark, into .cache/profile/CELL (CELL=small, PROFILEFLAGS=)
+	go run ./bench --profile=.cache/profile --seconds=10 --cells=$(or $(CELL),small) $(PROFILEFLAGS)
 
 image: ## build the container image evenkeel:VERSION with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \

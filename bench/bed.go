@@ -57,9 +57,10 @@ type bed struct {
 	admin     string           // base URL of evenkeel's admin listener
 }
 
-// newBed builds and starts everything, and returns when it serves.
-func newBed(ctx context.Context) (*bed, error) {
-	if _, err := exec.LookPath("nginx"); err != nil {
+// newBed builds and starts everything, and returns when it serves. For profiles there is no nginx, and evenkeel keeps
+// its symbols.
+func newBed(ctx context.Context, profiles bool) (*bed, error) {
+	if _, err := exec.LookPath("nginx"); err != nil && !profiles {
 		return nil, fmt.Errorf("nginx is not installed: run `make setup` (Debian package nginx-light): %w", err)
 	}
 	dir, err := os.MkdirTemp("", "evenkeel-bench-")
@@ -67,15 +68,20 @@ func newBed(ctx context.Context) (*bed, error) {
 		return nil, err
 	}
 	b := &bed{dir: dir, proxies: map[target]*process{}, places: map[string]place{}}
-	if err := b.start(ctx); err != nil {
+	if err := b.start(ctx, profiles); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
 }
 
-func (b *bed) start(ctx context.Context) error {
-	binary := filepath.Join(b.dir, "evenkeel")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "evenkeel/cmd/evenkeel")
+func (b *bed) binary() string { return filepath.Join(b.dir, "evenkeel") }
+
+func (b *bed) start(ctx context.Context, profiles bool) error {
+	binary, flags := b.binary(), "-s -w"
+	if profiles {
+		flags = ""
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", flags, "-o", binary, "evenkeel/cmd/evenkeel")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", errors.Join(err, ctx.Err()), out)
@@ -85,7 +91,7 @@ func (b *bed) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.startEvenkeel(ctx, binary); err != nil {
+	if err := b.startEvenkeel(ctx, binary); err != nil || profiles {
 		return err
 	}
 	p, err := startNginx(b.dir, b.places)

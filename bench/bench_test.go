@@ -67,7 +67,7 @@ func TestStoppedAtOnce(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b, err := newBed(ctx)
+	b, err := newBed(ctx, false)
 	if b != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("newBed: %v, %v, want that it was cancelled", b, err)
 	}
@@ -220,5 +220,26 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 	}
 	if sum := l.tally(); sum.wrong() != 0 || sum.complete != 0 {
 		t.Errorf("what we broke off ourselves counts: %+v", sum)
+	}
+}
+
+// Profiles are taken under load and say which functions they saw.
+func TestProfile(t *testing.T) {
+	dir := t.TempDir()
+	o, err := parse([]string{"--cells", "small", "--seconds", "1", "--profile", dir}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := profile(t.Context(), o, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "small", "top20.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Type: cpu", "Type: alloc_space", "Type: alloc_objects", "Type: inuse_space", "Type: delay", "net/http.(*conn).serve"} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("top20.txt lacks %q:\n%s", want, text)
+		}
 	}
 }

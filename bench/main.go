@@ -27,6 +27,7 @@ type options struct {
 	streams int     // of the cell burst, for each target, over all rounds
 	cells   []cell
 	write   string // file for the report; "" = none
+	profile string // folder for profiles of evenkeel, taken instead of comparing; "" = none
 }
 
 // window is the length of the measured window of a timed cell.
@@ -42,6 +43,8 @@ func main() {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return
+	case err == nil && o.profile != "":
+		err = profile(ctx, o, os.Stdout)
 	case err == nil:
 		err = bench(ctx, o, os.Stdout)
 	}
@@ -61,6 +64,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.Float64Var(&o.seconds, "seconds", 5, "`length` of the measured window of the cells small and paced")
 	flags.IntVar(&o.streams, "streams", 100_000, "`number` of streams of the cell burst, for each target, over all rounds")
 	flags.StringVar(&names, "cells", strings.Join(cellNames(), ","), "`list` of cells to run")
+	flags.StringVar(&o.profile, "profile", "", "`folder` for profiles of evenkeel, which are taken instead of the comparison")
 	flags.StringVar(&write, "write", "", "`file` to write the report to, such as bench/RESULTS.md")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -95,7 +99,7 @@ func bench(ctx context.Context, o options, w io.Writer) (err error) {
 		return err
 	}
 	fmt.Fprintf(w, "%s\nload average at the start %s\n", about.machine(), about.load)
-	b, err := newBed(ctx)
+	b, err := newBed(ctx, false)
 	if err != nil {
 		return err
 	}
