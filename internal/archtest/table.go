@@ -59,6 +59,7 @@ var allowed = map[string]use{
 	"iter":         {not: []string{"Pull", "Pull2"}},                                         // run a coroutine
 	"math/rand/v2": {only: []string{"New", "NewChaCha8", "NewPCG", "NewZipf", "ChaCha8", "PCG", "Rand", "Source", "Zipf"}},
 	"mime":         {only: []string{"FormatMediaType", "ParseMediaType", "ErrInvalidMediaParameter"}}, // the rest reads files
+	"unsafe":       {only: []string{"Sizeof"}},
 	"sync":         {only: []string{"Locker", "Mutex", "Once", "OnceFunc", "OnceValue", "OnceValues", "Pool", "RWMutex"}},
 	"time": {not: []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Ticker", "Timer", "Until",
 		"LoadLocation", "Local", "Time.Local"}}, // the clock, and the machine's time zone

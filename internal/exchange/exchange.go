@@ -47,20 +47,20 @@ type Exchange struct {
 	router *route.Router
 	budget *Budget
 	plan   Plan
-	rec    Record
+	rec    *Record
 
 	state      state
 	model      int // index in plan.Models
 	draw       int
 	tried      []string
 	ticket     *route.Ticket
-	lease      *route.Lease
+	lease      *route.Lease // in leases
 	waitSince  time.Time
 	pauseUntil time.Time
 	pause      time.Duration
 	actions    []Action
+	leases     [1]route.Lease
 	first      [2]Action // backing of actions
-	ones       [1]Attempt
 
 	// Of the running attempt.
 	heldAt      time.Time
@@ -81,16 +81,21 @@ type Exchange struct {
 
 // New prepares an exchange. Nothing happens until Started; Close must be deferred.
 func New(r *route.Router, b *Budget, p Plan, f route.Facts) *Exchange {
-	x := &Exchange{router: r, budget: b, plan: p}
-	x.rec.Facts, x.rec.Started = f, f.Arrived
-	x.rec.Attempts = x.ones[:0]
-	x.actions = x.first[:0]
-	x.pause = firstPause
+	x := new(Exchange)
+	x.Reset(r, b, &p, &f)
 	return x
 }
 
+// Reset makes an exchange that was closed, or the zero value, a new one, as New does.
+func (x *Exchange) Reset(r *route.Router, b *Budget, p *Plan, f *route.Facts) {
+	*x = Exchange{router: r, budget: b, plan: *p, rec: &Record{Facts: *f, Started: f.Arrived}, pause: firstPause, tried: x.tried[:0]}
+	x.rec.Attempts = x.rec.attempts[:0]
+	x.rec.decision.Candidates = x.rec.candidates[:0]
+	x.actions = x.first[:0]
+}
+
 // Record returns the record, final once the exchange is over.
-func (x *Exchange) Record() *Record { return &x.rec }
+func (x *Exchange) Record() *Record { return x.rec }
 
 // Over reports whether the exchange has ended.
 func (x *Exchange) Over() bool { return x.state == over }
@@ -234,7 +239,10 @@ func (x *Exchange) try(now time.Time) {
 	}
 	x.charged = again
 	for {
-		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried}
+		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried, Lease: &x.leases[0]}
+		if x.draw == 0 {
+			q.Decision = &x.rec.decision
+		}
 		x.draw++
 		lease, refusal := x.router.Pick(now, q)
 		if refusal != nil && refusal.Kind == route.Saturated {

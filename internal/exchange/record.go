@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"time"
+	"unsafe"
 
 	"evenkeel/internal/route"
 )
@@ -23,7 +24,8 @@ const (
 )
 
 // Record is one client request, told whole: what was known, every attempt's decision and outcome, what came
-// of it. It is owned by the exchange until it ends and immutable afterwards.
+// of it. It is owned by the exchange until it ends and immutable afterwards. It refers to nothing of the exchange's, so
+// that it may be kept long.
 type Record struct {
 	Facts    route.Facts
 	Started  time.Time
@@ -38,7 +40,15 @@ type Record struct {
 	Failure  *Failure  // our own error, if the result is one
 	Content  time.Time // when the first content went to the client, zero if none did
 	Bytes    int64     // of the answer's body that went to the client
+
+	// Memory for the first attempt, so that a usual request's record is one allocation.
+	attempts   [1]Attempt
+	decision   route.Decision
+	candidates [usualCandidates]route.Candidate
 }
+
+// usualCandidates is for how many deployments of a model a record has room in itself.
+const usualCandidates = 4
 
 // Attempt is one use of one deployment.
 type Attempt struct {
@@ -56,4 +66,48 @@ func (r *Record) Last() *Attempt {
 		return nil
 	}
 	return &r.Attempts[len(r.Attempts)-1]
+}
+
+// Memory estimates how many bytes keeping the record takes. Names of deployments and models are shared with the fleet,
+// cuts and terms are constants: they do not count.
+func (r *Record) Memory() int {
+	n := int(unsafe.Sizeof(*r))
+	if cap(r.Attempts) > len(r.attempts) {
+		n += cap(r.Attempts) * int(unsafe.Sizeof(Attempt{}))
+	}
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		n += len(a.Outcome.Detail) + len(a.Outcome.ServedModel) + len(a.Outcome.Fingerprint) + r.decisionBytes(a.Decision)
+	}
+	n += cap(r.Refusals) * int(unsafe.Sizeof((*route.Refusal)(nil)))
+	for _, f := range r.Refusals {
+		n += int(unsafe.Sizeof(*f)) + r.decisionBytes(f.Decision)
+	}
+	if f := r.Failure; f != nil {
+		n += int(unsafe.Sizeof(*f)) + len(f.Message)
+	}
+	f := &r.Facts
+	n += len(f.ID) + len(f.Model) + len(f.Pin) + cap(f.ExcludeNames)*int(unsafe.Sizeof(""))
+	for _, s := range f.ExcludeNames {
+		n += len(s)
+	}
+	return n
+}
+
+// decisionBytes counts a decision but for what is in the record itself.
+func (r *Record) decisionBytes(d *route.Decision) int {
+	if d == nil {
+		return 0
+	}
+	n := cap(d.Omitted) * int(unsafe.Sizeof(route.CutCount{}))
+	if d != &r.decision {
+		n += int(unsafe.Sizeof(*d))
+	}
+	if c := d.Candidates[:cap(d.Candidates)]; len(c) > 0 && &c[0] != &r.candidates[0] {
+		n += len(c) * int(unsafe.Sizeof(route.Candidate{}))
+	}
+	for i := range d.Candidates {
+		n += len(d.Candidates[i].CutBy) // composed for each cut
+	}
+	return n
 }

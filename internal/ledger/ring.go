@@ -2,6 +2,7 @@
 package ledger
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -14,25 +15,51 @@ type Ring struct {
 	limit int
 
 	mu      sync.Mutex
-	kept    []*entry // kept[oldest:] in order of Add; what is before is nil
+	kept    []entry // kept[oldest:] in order of Add; what is before is empty
 	oldest  int
-	newest  map[string]*entry // by ID; of duplicates the newest
+	newest  map[uint64]*exchange.Record // by key of the ID; of duplicates the newest
 	bytes   int
 	evicted uint64
 }
 
-// NewRing returns a Ring that keeps at most limit bytes. With 0 or less it keeps nothing.
-func NewRing(limit int) *Ring {
-	return &Ring{limit: limit, newest: map[string]*entry{}}
+// entry is a record with an estimate of the memory that it takes.
+type entry struct {
+	record *exchange.Record
+	bytes  int
 }
 
-// Add keeps a copy of a record that is final, and drops the oldest ones to make room. It never waits for
-// I/O. A record larger than the whole Ring is not kept.
+// perEntry is what the Ring itself needs for a record: a slot of kept, which grows by doubling, and one of
+// newest, whose tables are between 7/16 and 7/8 full.
+const perEntry = 2*16 + (8+8+1)*16/10
+
+// rounding is the share, one in so many, that the allocator's size classes add; the test against the heap
+// gave it.
+const rounding = 8
+
+// sizeOf estimates the memory that keeping a record takes.
+func sizeOf(rec *exchange.Record) int {
+	n := rec.Memory() + perEntry
+	return n + n/rounding
+}
+
+// seed keeps clients, who cannot choose IDs but see them, from knowing which share a key.
+var seed = maphash.MakeSeed()
+
+// key stands for an ID in newest. Of two IDs with the same key only the newer one is found, which will not happen.
+func key(id string) uint64 { return maphash.String(seed, id) }
+
+// NewRing returns a Ring that keeps at most limit bytes. With 0 or less it keeps nothing.
+func NewRing(limit int) *Ring {
+	return &Ring{limit: limit, newest: map[uint64]*exchange.Record{}}
+}
+
+// Add keeps a record that is final, and drops the oldest ones to make room. It never waits for I/O. A record
+// larger than the whole Ring is not kept.
 func (r *Ring) Add(rec *exchange.Record) {
 	if r.limit <= 0 {
 		return
 	}
-	e := newEntry(rec)
+	e := entry{rec, sizeOf(rec)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.bytes > r.limit {
@@ -43,18 +70,18 @@ func (r *Ring) Add(rec *exchange.Record) {
 		r.evict()
 	}
 	r.kept = append(r.kept, e)
-	r.newest[e.record.Facts.ID] = e
+	r.newest[key(rec.Facts.ID)] = rec
 	r.bytes += e.bytes
 }
 
 func (r *Ring) evict() {
 	e := r.kept[r.oldest]
-	r.kept[r.oldest] = nil
+	r.kept[r.oldest] = entry{}
 	r.oldest++
 	r.bytes -= e.bytes
 	r.evicted++
-	if id := e.record.Facts.ID; r.newest[id] == e {
-		delete(r.newest, id)
+	if k := key(e.record.Facts.ID); r.newest[k] == e.record {
+		delete(r.newest, k)
 	}
 	if r.oldest > len(r.kept)/2 { // each move pays for as many evictions
 		n := copy(r.kept, r.kept[r.oldest:])
@@ -67,8 +94,8 @@ func (r *Ring) evict() {
 func (r *Ring) Find(id string) *exchange.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.newest[id]; e != nil {
-		return &e.record
+	if rec := r.newest[key(id)]; rec != nil && rec.Facts.ID == id {
+		return rec
 	}
 	return nil
 }
@@ -80,7 +107,7 @@ func (r *Ring) Last(n int) []*exchange.Record {
 	n = max(min(n, len(r.kept)-r.oldest), 0)
 	records := make([]*exchange.Record, n)
 	for i := range records {
-		records[i] = &r.kept[len(r.kept)-1-i].record
+		records[i] = r.kept[len(r.kept)-1-i].record
 	}
 	return records
 }

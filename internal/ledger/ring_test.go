@@ -43,7 +43,7 @@ func ids(records []*exchange.Record) string {
 }
 
 func TestKeepsTheNewest(t *testing.T) {
-	one := newEntry(record("a", 1, 3)).bytes
+	one := sizeOf(record("a", 1, 3))
 	r := NewRing(3*one + one/2)
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		r.Add(record(id, 1, 3))
@@ -69,7 +69,7 @@ func TestKeepsTheNewest(t *testing.T) {
 }
 
 func TestDuplicateIDs(t *testing.T) {
-	one := newEntry(record("a", 1, 1)).bytes
+	one := sizeOf(record("a", 1, 1))
 	r := NewRing(2 * one)
 	first, second := record("a", 1, 1), record("a", 1, 1)
 	first.Status, second.Status = 500, 200
@@ -118,7 +118,7 @@ func TestMixedSizes(t *testing.T) {
 			if rec.Facts.ID != fmt.Sprint(i-n) || r.Find(rec.Facts.ID) != rec {
 				t.Fatalf("after %d: record %d is %s", i, n, rec.Facts.ID)
 			}
-			bytes += newEntry(rec).bytes
+			bytes += sizeOf(rec)
 		}
 		if bytes != u.Bytes {
 			t.Fatalf("after %d: %d bytes counted, records have %d", i, u.Bytes, bytes)

@@ -81,7 +81,7 @@ func (d *Decision) CutCounts() []CutCount {
 func (d *Decision) record(all []Candidate, eligible, chosen int) {
 	d.Eligible = eligible
 	if len(all) <= fullRecord {
-		d.Candidates = slices.Clone(all)
+		d.Candidates = append(d.Candidates, all...)
 		return
 	}
 	var best [bestKept]int // indices into all, best first
@@ -106,7 +106,7 @@ func (d *Decision) record(all []Candidate, eligible, chosen int) {
 		best[at] = i
 		kept++
 	}
-	d.Candidates = make([]Candidate, 0, bestKept+1)
+	d.Candidates = slices.Grow(d.Candidates, bestKept+1)
 	if chosen >= 0 {
 		d.Candidates = append(d.Candidates, all[chosen])
 	}

@@ -62,7 +62,7 @@ type Lease struct {
 	begun    time.Time
 	done     bool // guarded by Router.mu
 
-	decision Decision
+	decision *Decision
 }
 
 // mark remembers in which generation of a unit's breaker a lease began, and whether as its trial.
@@ -76,7 +76,7 @@ type mark struct {
 func (l *Lease) Deployment() *Deployment { return l.dep }
 
 // Decision returns why this deployment was chosen.
-func (l *Lease) Decision() *Decision { return &l.decision }
+func (l *Lease) Decision() *Decision { return l.decision }
 
 // Begun returns when the lease was given.
 func (l *Lease) Begun() time.Time { return l.begun }

@@ -271,7 +271,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	}
 	i := p.strategy.Pick(&r.round)
 	l := r.reserve(now, p, &q, r.eligible[i], prompt, output)
-	r.describe(&l.decision, now, p, &q, prompt, output, i)
+	r.describe(l.decision, now, p, &q, prompt, output, i)
 	l.decision.RunTotal = r.round.RunTotal
 	if run != nil {
 		run.picks[i]++
@@ -373,9 +373,15 @@ func (n *node) unwell(now time.Time) (cut Cut, by *unit, until time.Duration) {
 
 // reserve counts the request in the chosen node and all its scopes.
 func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, output int) *Lease {
-	n := m.node
-	l := &Lease{
-		router: r, node: n, dep: m.dep, pool: p, facts: q.Facts, begun: now, folded: now,
+	n, l, d := m.node, q.Lease, q.Decision
+	if l == nil {
+		l = new(Lease)
+	}
+	if d == nil {
+		d = new(Decision)
+	}
+	*l = Lease{
+		router: r, node: n, dep: m.dep, pool: p, facts: q.Facts, begun: now, folded: now, decision: d,
 		tokens: prompt + output, work: prompt + output, prompt: prompt, expected: output,
 	}
 	for _, u := range n.units {
@@ -396,9 +402,10 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 }
 
 func (r *Router) describe(d *Decision, now time.Time, p *pool, q *Query, prompt, output, chosen int) {
-	d.At, d.Epoch, d.Seed, d.Draw, d.Model = now, r.epoch, q.Facts.Seed, q.Draw, p.model
-	d.Strategy = nameOf(p.strategy)
-	d.Prompt, d.Output = prompt, output
+	*d = Decision{
+		At: now, Epoch: r.epoch, Seed: q.Facts.Seed, Draw: q.Draw, Model: p.model, Strategy: nameOf(p.strategy),
+		Prompt: prompt, Output: output, Candidates: d.Candidates[:0],
+	}
 	if chosen >= 0 {
 		d.Chosen = r.candidates[chosen].ID
 	}
