@@ -9,10 +9,10 @@ import (
 	"log"        // want import of log
 	. "log/slog" // want import of log/slog
 	"mime"
-	"net"      // want import of net
-	"os"       // want import of os
-	"runtime"  // want import of runtime
-	_ "unsafe" // want import of unsafe
+	"net"     // want import of net
+	"os"      // want import of os
+	"runtime" // want import of runtime
+	"unsafe"
 
 	"evenkeel/internal/config"
 )
@@ -32,7 +32,9 @@ func talk(w io.Writer, now config.Clock) error {
 	file, _ := os.Open("x")     // want os.Open
 	file.Close()                // want os.File.Close
 	runtime.Gosched()           // want runtime.Gosched
-	_ = config.New()            // want evenkeel/internal/config.New
-	_ = config.Now()            // want evenkeel/internal/config.Now
+	_ = unsafe.Sizeof(w)
+	_ = unsafe.Pointer(nil) // want unsafe.Pointer
+	_ = config.New()        // want evenkeel/internal/config.New
+	_ = config.Now()        // want evenkeel/internal/config.Now
 	return errors.New(fmt.Sprint("x"))
 }
