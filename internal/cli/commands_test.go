@@ -118,6 +118,8 @@ func TestUsageErrors(t *testing.T) {
 	bad(`evenkeel mock takes no arguments, got ["8001"]`, "mock", "8001")
 	bad(`--ports "80x": "80x" is neither a port`, "mock", "--ports", "80x")
 	bad(`invalid argument "fast" for "--inter-token" flag`, "mock", "--inter-token", "fast")
+	bad("--tls-cert and --tls-key go together", "mock", "--ports", "0", "--tls-cert", "cert.pem")
+	bad("--tls-cert none.pem, --tls-key none.pem: open none.pem", "mock", "--ports", "0", "--tls-cert", "none.pem", "--tls-key", "none.pem")
 	bad("slots is -1: it cannot be negative", "mock", "--ports", "0", "--slots", "-1")
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type mockFlags struct {
 	ownedBy      string
 	apiKey       string
 	seed         uint64
+	tlsCert      string
+	tlsKey       string
 }
 
 func newMock() *cobra.Command {
@@ -80,11 +83,32 @@ Kinds:
 	flags.StringVar(&f.ownedBy, "owned-by", "", "`owner` of the models in /v1/models; vllm makes it pass for vLLM (default evenkeel-mock)")
 	flags.StringVar(&f.apiKey, "api-key", "", "`key` that requests must carry (default none)")
 	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of texts and of faults with a rate")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "PEM `file` with a certificate: the engines then speak HTTPS alone")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "PEM `file` with the certificate's key")
 	return cmd
+}
+
+// tls is nil without a certificate.
+func (f mockFlags) tls() (*tls.Config, error) {
+	if f.tlsCert == "" && f.tlsKey == "" {
+		return nil, nil
+	}
+	if f.tlsCert == "" || f.tlsKey == "" {
+		return nil, errors.New("--tls-cert and --tls-key go together")
+	}
+	pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", f.tlsCert, f.tlsKey, err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}}, nil
 }
 
 func runMock(cmd *cobra.Command, f mockFlags) error {
 	ports, err := parsePorts(f.ports)
+	if err != nil {
+		return usageError{err}
+	}
+	secure, err := f.tls()
 	if err != nil {
 		return usageError{err}
 	}
@@ -99,6 +123,7 @@ func runMock(cmd *cobra.Command, f mockFlags) error {
 			Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Name: f.name + "-" + strconv.Itoa(i+1), Models: f.models,
 			PrefillTokensPerSecond: f.prefill, InterToken: f.interToken, BaseLatency: f.baseLatency, Slots: f.slots,
 			QueueLimit: f.queueLimit, OutputTokens: f.outputTokens, OwnedBy: f.ownedBy, APIKey: f.apiKey, Seed: f.seed + uint64(i),
+			TLS: secure,
 		})
 		if err != nil {
 			return usageError{err}

@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"crypto/tls"
 	"fmt"
 	"regexp"
 	"slices"
@@ -36,6 +37,8 @@ type Config struct {
 	Seed uint64
 	// APIKey, if set, is demanded on every path under /v1 as a bearer token or as x-api-key.
 	APIKey string
+	// TLS, if set, has a certificate, and the engine speaks HTTPS alone.
+	TLS *tls.Config
 	// Record is how many of the last requests Engine.Requests keeps, with headers and body. 0 = none.
 	Record int
 }

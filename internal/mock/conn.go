@@ -2,6 +2,7 @@ package mock
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -90,10 +91,14 @@ func (c *conn) setParked(parked bool) {
 
 // reset closes the connection with a TCP RST.
 func (c *conn) reset() {
-	if tcp, ok := c.nc.(*net.TCPConn); ok {
+	nc := c.nc
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn() // closing the outer one would say goodbye first
+	}
+	if tcp, ok := nc.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
-	c.nc.Close()
+	nc.Close()
 }
 
 func (c *conn) serve() {

@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -88,7 +89,12 @@ func (e *Engine) Addr() string {
 }
 
 // URL is the base URL without a path.
-func (e *Engine) URL() string { return "http://" + e.Addr() }
+func (e *Engine) URL() string {
+	if e.cfg.TLS != nil {
+		return "https://" + e.Addr()
+	}
+	return "http://" + e.Addr()
+}
 
 // Name is the configured name.
 func (e *Engine) Name() string { return e.cfg.Name }
@@ -123,9 +129,12 @@ func (e *Engine) tryAdjust() error {
 			return fmt.Errorf("mock: engine %s cannot listen on %s: %w", e.cfg.Name, addr, err)
 		}
 		e.addr, s.ln = ln.Addr().String(), ln
+		if e.cfg.TLS != nil {
+			s.ln = tls.NewListener(ln, e.cfg.TLS)
+		}
 		s.keep.Store(true)
 		s.running.Add(1)
-		go e.accept(s, ln)
+		go e.accept(s, s.ln)
 	case !want && s.ln != nil:
 		s.stopListening()
 	}
