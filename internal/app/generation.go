@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -191,7 +192,7 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 	g := proxy.Generation{
 		Chains: map[string][]string{}, Endpoints: endpoints, Keys: map[[32]byte]string{},
 		PassCredential: c.Credentials == config.CredentialsClient, Forward: c.ForwardHeaders,
-		MaxBody: int64(c.MaxBody), MaxAttempts: c.Retry.MaxAttempts, Deadlines: deadlines(c),
+		MaxBody: int64(c.MaxBody), BodyMemory: bodyMemory(c, debug.SetMemoryLimit(-1)), MaxAttempts: c.Retry.MaxAttempts, Deadlines: deadlines(c),
 	}
 	for _, x := range c.ExposeHeaders {
 		g.Expose.Deployment = g.Expose.Deployment || x == "deployment"
@@ -231,6 +232,18 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 func deadlines(c *config.Config) exchange.Deadlines {
 	d := c.Deadlines
 	return exchange.Deadlines{Deadline: d.Deadline, FirstToken: d.FirstToken, BetweenTokens: d.BetweenTokens, Response: d.Response, Hold: c.HoldTimeout}
+}
+
+// mostBodyMemory is what request bodies may take where the configuration does not say.
+const mostBodyMemory = 1 << 30 // bytes
+
+// bodyMemory is the configured bound of the request bodies held at one time, else a quarter of the process's memory
+// limit, within 1 GiB and never so little that two of the largest do not fit.
+func bodyMemory(c *config.Config, limit int64) int64 {
+	if c.BodyMemory != 0 {
+		return int64(c.BodyMemory)
+	}
+	return max(min(mostBodyMemory, limit/4), 2*int64(c.MaxBody))
 }
 
 // kindOf is an endpoint's kind: as configured, else as found, else the habits that most share.

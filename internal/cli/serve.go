@@ -138,7 +138,8 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	for _, w := range warnings {
 		logger.Warn("configuration", "warning", w.String())
 	}
-	a, err := app.New(c, app.Options{Logger: logger, Version: Version()})
+	tuneMemory(os.Getenv, machine(), logger) // first, since what is built depends on it
+	a, err := app.New(c, app.Options{Logger: logger, Lines: app.Lines{Out: lines, JSON: c.Log.Format == "json"}, Version: Version()})
 	if err != nil {
 		return err
 	}

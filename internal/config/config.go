@@ -27,6 +27,8 @@ type Config struct {
 	ExposeHeaders []string `yaml:"expose_headers"`
 	// MaxBody is the largest request body that is accepted.
 	MaxBody Size `yaml:"max_body"`
+	// BodyMemory bounds the request bodies that are held at one time, of all requests together; 0 leaves it to the process.
+	BodyMemory Size `yaml:"body_memory"`
 	// DrainTimeout is how long running streams may take to finish after a stop was asked for.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
 	// HoldTimeout is how long the start of a stream may be held back so that it can still move to another deployment.

@@ -63,6 +63,7 @@ func TestGoodFile(t *testing.T) {
 		ForwardHeaders: []string{"x-team", "X-Trace"},
 		ExposeHeaders:  []string{"deployment", "attempts", "decision"},
 		MaxBody:        3 << 19,
+		BodyMemory:     64 << 20,
 		DrainTimeout:   500 * time.Millisecond,
 		HoldTimeout:    90 * time.Second,
 		Strategy:       Strategy{"p2c_ewma", map[string]any{"half_life": "5s", "cold_after_seconds": 90}},

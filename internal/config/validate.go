@@ -88,6 +88,9 @@ func (v *validator) content() {
 	if c.MaxBody <= 0 {
 		v.fail(root.key("max_body"), "must be more than 0, is %d", c.MaxBody)
 	}
+	if c.BodyMemory != 0 && c.BodyMemory < c.MaxBody {
+		v.fail(root.key("body_memory"), "must be at least max_body, which is %s, is %s", c.MaxBody, c.BodyMemory)
+	}
 	v.deadlines(root.key("deadlines"), c.Deadlines)
 	if n := c.Retry.MaxAttempts; n < 1 || n > 10 {
 		v.fail(root.keys("retry", "max_attempts"), "must be 1 to 10 (1 never repeats), is %d", n)

@@ -28,6 +28,7 @@ type Generation struct {
 	Forward        []string                      // more request headers that go upstream
 	Expose         Exposed
 	MaxBody        int64
+	BodyMemory     int64 // bytes of request bodies that may be held at one time, over all requests; 0 = 1 GiB
 	MaxAttempts    int
 	Deadlines      exchange.Deadlines
 }
