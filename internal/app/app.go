@@ -25,6 +25,7 @@ import (
 // App is a running balancer.
 type App struct {
 	logger  *slog.Logger
+	lines   Lines
 	version string
 	router  *route.Router
 	budget  *exchange.Budget
@@ -55,13 +56,14 @@ type App struct {
 // Options of an App.
 type Options struct {
 	Logger  *slog.Logger
+	Lines   Lines // where the log's line for each exchange goes, at the levels that Logger has switched on
 	Version string
 }
 
 // New builds an App from a validated configuration. Nothing runs until Run.
 func New(c *config.Config, o Options) (*App, error) {
 	a := &App{
-		logger: o.Logger, version: o.Version,
+		logger: o.Logger, lines: o.Lines, version: o.Version,
 		router: route.New(route.Options{MaxWaiting: c.Queue.MaxWaiting}),
 		budget: exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
 		ring:   ledger.NewRing(c.Explain.RingMiB << 20),

@@ -90,7 +90,9 @@ func fromURLs(t *testing.T, key string, urls ...string) *config.Config {
 func start(t *testing.T, c *config.Config) *world {
 	t.Helper()
 	w := &world{t: t, log: newLogBuffer(), ended: make(chan struct{})}
-	a, err := New(c, Options{Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "test"})
+	a, err := New(c, Options{
+		Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Lines: Lines{w.log, true}, Version: "test",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

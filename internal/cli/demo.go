@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"evenkeel/internal/app"
 	"evenkeel/internal/config"
 )
 
@@ -58,7 +59,7 @@ func runDemo(cmd *cobra.Command, f demoFlags) (err error) {
 	if f.duration < shortestDemo || f.duration > longestDemo {
 		return usageError{fmt.Errorf("--duration %v: the demo takes from %v to %v", f.duration, shortestDemo, longestDemo)}
 	}
-	logger := slog.New(slog.DiscardHandler)
+	o := app.Options{Logger: slog.New(slog.DiscardHandler), Version: Version()}
 	if f.log != "" {
 		file, err := os.OpenFile(f.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -66,10 +67,11 @@ func runDemo(cmd *cobra.Command, f demoFlags) (err error) {
 		}
 		defer file.Close()
 		var lines *logWriter
-		logger, lines = newLogger(file, config.Default().Log)
+		o.Logger, lines = newLogger(file, config.Default().Log)
+		o.Lines.Out = lines
 		defer lines.Close()
 	}
-	fleet, err := startFleet(logger)
+	fleet, err := startFleet(o)
 	if err != nil {
 		return err
 	}

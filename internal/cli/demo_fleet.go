@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -43,7 +42,7 @@ type demoFleet struct {
 }
 
 // startFleet starts the engines, and a balancer with the default strategy. close ends them.
-func startFleet(logger *slog.Logger) (*demoFleet, error) {
+func startFleet(o app.Options) (*demoFleet, error) {
 	f := &demoFleet{http: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}}
 	for i, c := range demoEngines() {
 		c.Models, c.OutputTokens, c.Seed = []string{demoModel}, 1000, demoSeed+uint64(i)
@@ -57,19 +56,19 @@ func startFleet(logger *slog.Logger) (*demoFleet, error) {
 		}
 		f.engines = append(f.engines, e)
 	}
-	if err := f.startBalancer(logger); err != nil {
+	if err := f.startBalancer(o); err != nil {
 		f.closeEngines()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *demoFleet) startBalancer(logger *slog.Logger) error {
+func (f *demoFleet) startBalancer(o app.Options) error {
 	c, err := f.config(config.Default().Strategy.Name)
 	if err != nil {
 		return err
 	}
-	if f.app, err = app.New(c, app.Options{Logger: logger, Version: Version()}); err != nil {
+	if f.app, err = app.New(c, o); err != nil {
 		return err
 	}
 	listeners, err := f.app.Listen()

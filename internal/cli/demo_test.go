@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"evenkeel/internal/app"
 	"evenkeel/internal/mock"
 )
 
@@ -136,7 +137,7 @@ func TestDemoInterrupted(t *testing.T) {
 // TestDemoFails when a stream is cut that the kill does not explain.
 func TestDemoFails(t *testing.T) {
 	t.Parallel()
-	f, err := startFleet(slog.New(slog.DiscardHandler))
+	f, err := startFleet(app.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
