@@ -2,6 +2,8 @@ package llm
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -27,10 +29,11 @@ const (
 // scanner walks JSON in place: no tree, no copy, no recursion. It finds structure and leaves the judgement of values to
 // whoever the document is for. A fault moves it to the end of the bytes, where every method returns nothing and loops end.
 type scanner struct {
-	b     []byte
-	i     int
-	fault fault
-	at    int // where the fault is
+	b      []byte
+	i      int
+	spaces int // white space outside strings in the objects and arrays that were skipped or walked, bytes
+	fault  fault
+	at     int // where the fault is
 }
 
 // class sorts the bytes that may stand outside a string. Whatever else stands there (comments, single quotes, NUL) is a
@@ -207,22 +210,25 @@ func (s *scanner) walk(v *promptReader) {
 // container takes an object or array with all that is in it. Brackets must match; separators are not judged.
 func (s *scanner) container(v *promptReader) {
 	var objects [maxDepth/64 + 1]uint64 // one bit per level: set for an object
-	b, i, depth := s.b, s.i, 0
+	b, i, depth, spaces := s.b, s.i, 0, 0
 	for i < len(b) {
-		switch c := b[i]; class[c] {
-		case classQuote:
-			end := stringEnd(b, i+1)
+		c := b[i]
+		if c == '"' {
+			start, end := i+1, stringEnd(b, i+1)
 			if end < 0 {
 				s.fail(faultTruncated, i)
 				return
 			}
-			if v != nil {
-				v.string(b, i+1, end, depth)
+			if i = end + 1; v != nil {
+				v.string(b, start, end, depth)
 			}
-			i = end + 1
+			continue
+		}
+		i++
+		switch class[c] {
 		case classOpen:
 			if depth++; depth >= maxDepth {
-				s.fail(faultDeep, i)
+				s.fail(faultDeep, i-1)
 				return
 			}
 			bit := uint64(1) << (depth % 64)
@@ -231,59 +237,72 @@ func (s *scanner) container(v *promptReader) {
 			} else {
 				objects[depth/64] &^= bit
 			}
-			i++
 		case classClose:
 			if isObject := objects[depth/64]>>(depth%64)&1 == 1; isObject != (c == '}') {
-				s.fail(faultSyntax, i)
+				s.fail(faultSyntax, i-1)
 				return
 			}
-			i++
 			if depth--; depth == 0 {
-				s.i = i
+				s.i, s.spaces = i, s.spaces+spaces
 				return
 			}
 		case classSpace:
-			i++
-			if v != nil {
-				v.spaces++
-			}
+			spaces++
 		case classBad:
-			s.fail(faultSyntax, i)
+			s.fail(faultSyntax, i-1)
 			return
 		default:
-			for i++; i < len(b) && class[b[i]]-classPlain <= classSeparator-classPlain; i++ { // long lists of numbers
+			for i < len(b) && class[b[i]]-classPlain <= classSeparator-classPlain { // long lists of numbers
+				i++
 			}
 		}
 	}
 	s.fail(faultTruncated, len(b))
 }
 
-// shortString is the length in bytes up to which a plain loop finds the end of a string sooner than IndexByte.
-const shortString = 16
+// nearby is how many bytes of a string are looked at in words, before IndexByte, which is faster but starts slowly.
+const nearby = 32
 
-// stringEnd returns the index of the quote that ends the string whose first byte is b[start], or -1.
-func stringEnd(b []byte, start int) int {
-	i := start
-	for near := min(start+shortString, len(b)); i < near && b[i] != '\\'; i++ {
-		if b[i] == '"' {
-			return i
-		}
-	}
+// stringEnd returns the index of the quote that ends the string whose first byte is b[i], or -1. It takes time in proportion
+// to what it passes, whatever that holds.
+func stringEnd(b []byte, i int) int {
 	for {
+		for near := i + nearby; i < near && i+8 <= len(b); {
+			marks := quotesAndBackslashes(binary.LittleEndian.Uint64(b[i:]))
+			if marks == 0 {
+				i += 8
+				continue
+			}
+			if i += bits.TrailingZeros64(marks) / 8; b[i] == '"' {
+				return i
+			}
+			for i += 2; i < len(b) && b[i] == '\\'; i += 2 { // a run of escapes
+			}
+		}
+		if i >= len(b) {
+			return -1
+		}
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
 			return -1
 		}
-		i += n
-		back := i
-		for back > start && b[back-1] == '\\' {
+		back := i + n
+		for back > i && b[back-1] == '\\' {
 			back--
 		}
-		if (i-back)%2 == 0 {
+		if i += n; (i-back)%2 == 0 {
 			return i
 		}
 		i++
 	}
+}
+
+// quotesAndBackslashes sets the highest bit of the lowest byte that is a quote or a backslash. Bits of higher bytes may be
+// set or not.
+func quotesAndBackslashes(word uint64) uint64 {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	q, b := word^'"'*ones, word^'\\'*ones
+	return ((q-ones)&^q | (b-ones)&^b) & high
 }
 
 // isEmpty reports whether a value's bytes are null, "", [] or {}, or a scalar: nothing that was generated.

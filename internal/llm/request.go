@@ -63,6 +63,15 @@ func MissingModel(api API) *RequestError {
 // A multipart/form-data body is read as a form. Any other type is read as JSON, since some engines do that whatever the
 // header says. An API that needs no model may have a body that is no JSON object; that gives no facts and no error.
 func ScanRequest(api API, contentType string, body []byte) (Request, error) {
+	return ScanPrompt(api, contentType, body, nil)
+}
+
+// ScanPrompt is ScanRequest, and notes in p where the prompt is, for PrefixKey.Append. p may be nil; what it held before is
+// gone. The prompt of a form is not noted.
+func ScanPrompt(api API, contentType string, body []byte, p *Prompt) (Request, error) {
+	if p != nil {
+		*p = Prompt{}
+	}
 	mediaType, params, _ := strings.Cut(contentType, ";")
 	if strings.EqualFold(strings.TrimSpace(mediaType), "multipart/form-data") {
 		return scanForm(params, body)
@@ -75,7 +84,10 @@ func ScanRequest(api API, contentType string, body []byte) (Request, error) {
 		}
 		return r, notAnObject(body)
 	}
-	if err := r.scanObject(api, &s); err != nil {
+	if err := r.scanObject(api, &s, p); err != nil {
+		if p != nil {
+			*p = Prompt{}
+		}
 		if s.fault != faultNone && !api.NeedsModel && !isJSON(strings.TrimSpace(mediaType)) {
 			err = nil // a file of another type that starts with a brace
 		}
@@ -91,7 +103,7 @@ func isJSON(mediaType string) bool {
 }
 
 // scanObject reads the top-level members, then insists that nothing follows.
-func (r *Request) scanObject(api API, s *scanner) error {
+func (r *Request) scanObject(api API, s *scanner, p *Prompt) error {
 	s.enter('{')
 	for {
 		name, ok := s.key()
@@ -104,7 +116,13 @@ func (r *Request) scanObject(api API, s *scanner) error {
 			}
 			continue
 		}
+		if s.peek(); p == nil {
+			r.scanMember(api, s, name)
+			continue
+		}
+		part, start, spaces := partOf(name), s.i, s.spaces
 		r.scanMember(api, s, name)
+		p.parts[part] = span{start: start, end: s.i, solid: s.spaces == spaces}
 	}
 	if s.fault == faultNone {
 		if s.peek(); s.i < len(s.b) {
@@ -238,7 +256,6 @@ func (r *Request) Splice(body []byte, model string) (prefix, value, suffix []byt
 // promptReader looks at the strings inside a part of the prompt.
 type promptReader struct {
 	key        []byte // the last member name seen
-	spaces     int    // white space outside strings, bytes
 	media      int    // inline images, audio and files, bytes
 	image      bool
 	serverTool bool // an element of this array has a type other than "function" and "custom"
@@ -247,12 +264,12 @@ type promptReader struct {
 // read takes the next value and returns its size in bytes, less indentation and media.
 func (v *promptReader) read(s *scanner) int {
 	s.peek()
-	start := s.i
+	start, spaces := s.i, s.spaces
 	s.walk(v)
 	if s.fault != faultNone {
 		return 0
 	}
-	return s.i - start - v.spaces - v.media
+	return s.i - start - (s.spaces - spaces) - v.media
 }
 
 // string is shown each string inside a container: b[start:end], depth levels below the top of this value.

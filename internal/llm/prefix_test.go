@@ -1,0 +1,232 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var testKey = NewPrefixKey([32]byte{1, 2, 3})
+
+// prefix is the chain of a body under testKey, for tenant t and the body's model.
+func prefix(t testing.TB, body string) []uint64 {
+	t.Helper()
+	var p Prompt
+	r, err := ScanPrompt(chatAPI, "application/json", []byte(body), &p)
+	if err != nil {
+		t.Fatalf("%.80s: %v", body, err)
+	}
+	return testKey.Append(nil, []byte(body), &p, "t", r.Model)
+}
+
+// common is the number of hashes that two chains share from the start. It fails the test if they meet again later.
+func common(t testing.TB, a, b []uint64) int {
+	t.Helper()
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	for i, h := range a[n:] {
+		if slices.Contains(b[n:], h) {
+			t.Fatalf("hash %d of %d is equal although hash %d is not", n+i, len(a), n)
+		}
+	}
+	return n
+}
+
+// prose is n bytes of words that do not repeat, from a seed.
+func prose(seed uint64, n int) string {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var b strings.Builder
+	for b.Len() < n {
+		fmt.Fprintf(&b, "word%d ", rng.IntN(100_000))
+	}
+	return b.String()[:n]
+}
+
+func TestPrefixSharesWhatIsShared(t *testing.T) {
+	f := func(a, b string, want int) {
+		t.Helper()
+		x, y := prefix(t, a), prefix(t, b)
+		if n := common(t, x, y); n != want {
+			t.Errorf("%.60s (%d hashes) and %.60s (%d) share %d, want %d", a, len(x), b, len(y), n, want)
+		}
+	}
+	head := `{"model":"m","messages":[{"role":"user","content":"`
+	text := prose(1, 10*PrefixBlock)
+	long := head + text + `"}]}`
+	f(long, long, 10)
+	f(long, head+text+text+`"}]}`, 10)
+	f(long, strings.TrimSuffix(long, `]}`)+`,{"role":"assistant","content":"`+prose(2, 900)+`"}]}`, 10)
+	f(long, head+prose(2, 9*PrefixBlock)+`"}]}`, 0)
+	f(long, strings.Replace(long, `"m"`, `"n"`, 1), 0)
+	f(long, strings.Replace(long, `"user"`, `"system"`, 1), 0)
+	f(long, strings.Replace(long, `{`, `{"temperature":0.5,"user":"u","stream":true,`, 1), 10)
+	f(long, strings.Replace(long, `{`, `{"cache_salt":"s",`, 1), 0)
+	f(long, strings.Replace(long, `{`, `{"reasoning_effort":"high",`, 1), 0)
+	f(long, strings.Replace(long, `{`, `{"tools":[{"name":"a"}],`, 1), 0)
+	f(strings.Replace(long, `{`, `{"tools":[{"a":1}],`, 1), strings.Replace(long, `{`, `{"tools":[{"a":2}],`, 1), 0)
+	f(strings.Replace(long, `{`, `{"tools":[{"a":1}],`, 1), strings.TrimSuffix(long, `}`)+`,"tools":[{"a":1}]}`, 10)
+	f(strings.Replace(long, `{`, `{"instructions":"a","system":"b",`, 1), strings.Replace(long, `{`, `{"system":"b","instructions":"a",`, 1), 10)
+	f(`{"messages":[{"content":["ab","`+text+`"]}]}`, `{"messages":[{"content":["a","b`+text+`"]}]}`, 0)
+	for at := range 10 * PrefixBlock {
+		if i := len(head) + at; at%97 == 0 {
+			c := long[i] ^ 1
+			f(long, long[:i]+string(c)+long[i+1:], (at+len(`user"`))/PrefixBlock)
+		}
+	}
+}
+
+// Text at the end that fills no block has no hash.
+func TestPrefixLength(t *testing.T) {
+	f := func(body string, want int) {
+		t.Helper()
+		if n := len(prefix(t, body)); n != want {
+			t.Errorf("%.60s: %d hashes, want %d", body, n, want)
+		}
+	}
+	x := func(n int) string { return strings.Repeat("x", n) }
+	f(`{}`, 0)
+	f(`{"model":"`+x(1000)+`","cache_salt":"`+x(9999)+`","chat_template":"`+x(9999)+`","metadata":"`+x(9999)+`"}`, 0)
+	f(`{"prompt":"`+x(PrefixBlock-2)+`"}`, 0)
+	f(`{"prompt":"`+x(PrefixBlock-1)+`"}`, 1)
+	f(`{"input":["`+x(PrefixBlock-1)+`","`+x(PrefixBlock-1)+`"]}`, 2)
+	f(`{"prompt":[`+strings.Repeat("1,", PrefixBlock)+`1]}`, 2)
+	f(`{"messages":[{"content":[{"image_url":{"url":"data:image/png;base64,`+x(2000)+`"}}]}]}`, 7)
+	f(`{"prompt":"`+x((MaxPrefixBlocks+3)*PrefixBlock)+`"}`, MaxPrefixBlocks)
+	f(`{"prompt":["`+strings.Repeat(`x","`, MaxPrefixBlocks*PrefixBlock)+`"]}`, MaxPrefixBlocks)
+	f(`{"cache_salt":"`+x((MaxPrefixBlocks+3)*PrefixBlock)+`","prompt":"`+x(PrefixBlock)+`"}`, 1)
+}
+
+func TestPrefixKeysAndTenants(t *testing.T) {
+	body := []byte(`{"prompt":"` + prose(3, 40*PrefixBlock) + `"}`)
+	var p Prompt
+	if _, err := ScanPrompt(chatAPI, "", body, &p); err != nil {
+		t.Fatal(err)
+	}
+	other := NewPrefixKey([32]byte{1, 2, 4})
+	seen := map[uint64]bool{}
+	for _, chain := range [][]uint64{
+		testKey.Append(nil, body, &p, "", ""), testKey.Append(nil, body, &p, "t", ""), testKey.Append(nil, body, &p, "", "t"), testKey.Append(nil, body, &p, "t", "m"),
+		testKey.Append(nil, body, &p, "tm", ""), testKey.Append(nil, body, &p, "t\x00", "m"), testKey.Append(nil, body, &p, strings.Repeat("t", 5000), "m"),
+		other.Append(nil, body, &p, "t", "m"),
+	} {
+		if len(chain) != 40 {
+			t.Fatalf("%d hashes, want 40", len(chain))
+		}
+		for _, h := range chain {
+			if seen[h] {
+				t.Fatal("two of tenant, model and key give the same hash")
+			}
+			seen[h] = true
+		}
+	}
+	again := NewPrefixKey([32]byte{1, 2, 3}).Append([]uint64{7}, body, &p, "t", "m")
+	if want := testKey.Append(nil, body, &p, "t", "m"); again[0] != 7 || !slices.Equal(again[1:], want) {
+		t.Error("the same key, tenant and model give other hashes")
+	}
+}
+
+// What clients change from turn to turn without changing the prompt.
+func TestPrefixSpellings(t *testing.T) {
+	f := func(a, b string) {
+		t.Helper()
+		if x, y := prefix(t, a), prefix(t, b); len(x) == 0 || !slices.Equal(x, y) {
+			t.Errorf("differ (%d and %d hashes):\n%.200s\n%.200s", len(x), len(y), a, b)
+		}
+	}
+	text := prose(4, 1000)
+	message := func(content string) string { return `{"messages":[{"role":"user","content":` + content + `}]}` }
+	f(message(`"`+text+`"`), message(` [ {"type": "text", "text": "`+text+`"}]`))
+	f(message(`"`+text+`"`), message(`[{"type":"text","text":"`+text+`","cache_control":{"type":"ephemeral","ttl":"5m"}}]`))
+	f(message(`"`+text+`"`), message(`[{"cache_control" : null ,"text":"`+text+`","type":"text"}]`))
+	f(`{"system":"`+text+`"}`, `{"system":[{"type":"text","text":"`+text+`"}]}`)
+	ids := strings.Repeat("7,", 400)
+	f(`{"prompt":[`+ids+`1]}`, `{"prompt": [ `+strings.ReplaceAll(ids, ",", " ,\n ")+` 1 ] }`)
+	f(`{"tools":[{"name":"f \" :","parameters":{"type":"object","d":"`+text+`","n":1}}]}`, `{"tools" : [ { "name" :"f \" :", "parameters":{"type":	"object","d":"`+text+`" , "n": 1 } } ] }`)
+}
+
+// The vectors come from OpenSSL's SIPHASH with one and three rounds, and from hash() of CPython with PYTHONHASHSEED=0.
+func TestSipHash(t *testing.T) {
+	f := func(k0, k1, want uint64) {
+		t.Helper()
+		if got := siphash(k0, k1, 0x0706050403020100, 0x0f0e0d0c0b0a0908, 0x1716151413121110); got != want {
+			t.Errorf("%#x, want %#x", got, want)
+		}
+	}
+	f(0x0706050403020100, 0x0f0e0d0c0b0a0908, 0xf464aeb267349c8c)
+	f(0, 0, 3537676771234361146)
+}
+
+// The text that a block holds is not in the chain, nor does a bit of it show: about half of a hash changes with each.
+func TestPrefixMixes(t *testing.T) {
+	var block [PrefixBlock]byte
+	want := testKey.sum(0, &block)
+	total := 0
+	for bit := range 8 * PrefixBlock {
+		block[bit/8] ^= 1 << (bit % 8)
+		for x := want ^ testKey.sum(0, &block); x != 0; x &= x - 1 {
+			total++
+		}
+		block[bit/8] ^= 1 << (bit % 8)
+	}
+	if mean := float64(total) / (8 * PrefixBlock); mean < 31 || mean > 33 {
+		t.Errorf("%.2f bits of 64 change with a bit of text, want 32", mean)
+	}
+}
+
+func TestPrefixAllocs(t *testing.T) {
+	body := chatBody(64 << 10)
+	dst := make([]uint64, 0, MaxPrefixBlocks)
+	var p Prompt
+	if n := testing.AllocsPerRun(100, func() {
+		r, err := ScanPrompt(chatAPI, "application/json", body, &p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dst = testKey.Append(dst[:0], body, &p, "tenant", r.Model)
+	}); n > 1 || len(dst) < 200 {
+		t.Errorf("%.0f allocations for %d hashes, want at most 1 (the model's name)", n, len(dst))
+	}
+}
+
+// FuzzPrefix checks on any body that a chain is bounded, the same however the body is spaced, and kept when text is added.
+func FuzzPrefix(f *testing.F) {
+	for _, seed := range []string{
+		`{"model":"m","messages":[{"role":"user","content":"a\\"},{"content":[{"type":"text","text":"x","cache_control":{"a":["\""]}}]}]}`, `{"prompt":[1,2 , 3],"suffix":"\""}`,
+		`{"tools":[{"a" :1}],"system":"s","cache_salt":"x"}`, `{"input":{"type":{"type":1}},"input":"b"}`, `{"messages":"cache_control":}`, `{"messages":["cache_control":]}`, `{"prompt":{"type" : "x"}}`,
+	} {
+		f.Add([]byte(seed), uint16(0), uint16(300))
+	}
+	f.Fuzz(func(t *testing.T, body []byte, at, repeat uint16) {
+		if int(at) < len(body) { // repeat a byte, to fill blocks
+			body = slices.Concat(body[:at], bytes.Repeat(body[at:at+1], int(repeat)), body[at:])
+		}
+		var p Prompt
+		r, err := ScanPrompt(chatAPI, "application/json", body, &p)
+		if err != nil && p != (Prompt{}) {
+			t.Fatalf("%q: %+v although %v", body, p, err)
+		}
+		got := testKey.Append(nil, body, &p, "t", r.Model)
+		if len(got) > min(len(body)+PrefixBlock, MaxPrefixBlocks*PrefixBlock)/PrefixBlock {
+			t.Fatalf("%q: %d hashes of %d bytes", body, len(got), len(body))
+		}
+		var compact, wide bytes.Buffer
+		if err != nil || json.Compact(&compact, body) != nil || json.Indent(&wide, body, " ", "\t") != nil {
+			return
+		}
+		if !slices.Equal(got, prefix(t, compact.String())) || !slices.Equal(got, prefix(t, wide.String())) {
+			t.Fatalf("%q: depends on white space", body)
+		}
+		if i := p.parts[partMessages]; i.end > 0 && body[i.end-1] == ']' && len(got) > 0 && p.parts[partInput].end+p.parts[partPrompt].end+p.parts[partSuffix].end == 0 {
+			more := string(body[:i.end-1]) + `,"` + prose(5, 600) + `"` + string(body[i.end-1:])
+			if longer := prefix(t, more); common(t, got, longer) != len(got) || len(longer) < len(got)+2 {
+				t.Fatalf("%q: %d hashes, not kept in %d", body, len(got), len(longer))
+			}
+		}
+	})
+}
