@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -18,30 +16,28 @@ import (
 // attempt makes one upstream call and returns how it ended. What was answered is left in c.reply: passed on
 // as far as the exchange committed to it, the rest held.
 func (c *call) attempt(l *route.Lease) *exchange.End {
-	ctx, stop := context.WithCancel(context.Background())
+	stop := new(upstream.Stop)
 	c.mu.Lock()
 	if c.dispatched.IsZero() {
 		c.dispatched = time.Now()
 	}
 	if c.stopped { // the client left while this attempt was being decided
-		stop()
+		stop.Cancel()
 	}
-	c.stop = stop
+	c.stop = stop.Cancel
 	c.reply.discard()
 	c.mu.Unlock()
 
 	d := l.Deployment()
 	endpoint := c.endpoint(d)
 	if endpoint == nil {
-		stop()
 		return &exchange.End{Class: llm.Connect, Outcome: route.Outcome{Class: llm.Connect.String(), Detail: "the endpoint left the configuration"}}
 	}
-	res, err := endpoint.Do(ctx, c.outgoing(d))
+	res, err := endpoint.Do(stop, c.outgoing(d))
 	if err != nil {
-		stop()
 		return failedCall(err)
 	}
-	c.reply.began(res, stop, l, endpoint)
+	c.reply.began(res, stop.Cancel, l, endpoint)
 	return c.reply.receive()
 }
 
@@ -55,7 +51,7 @@ func (c *call) endpoint(d *route.Deployment) *upstream.Endpoint {
 }
 
 func (c *call) outgoing(d *route.Deployment) *upstream.Request {
-	r := &upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: maps.Clone(c.header)}
+	r := &upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header}
 	if c.req.Model != "" && d.Model != c.req.Model {
 		r.Body[0], r.Body[1], r.Body[2] = c.req.Splice(c.body, d.Model)
 	} else {

@@ -88,7 +88,7 @@ func TestHeadsThatFail(t *testing.T) {
 				}
 			})
 			e := server.endpoint(t)
-			_, err := e.Do(within(t), post("{}"))
+			_, err := do(within(t), e, post("{}"))
 			mustFail(t, err, class, false, true)
 			if strings.HasPrefix(name, "endless") && !errors.Is(err, errHeadTooLarge) && !errors.Is(err, errInterim) {
 				t.Errorf("error %v does not name the bound", err)
@@ -153,7 +153,7 @@ func TestBodiesThatFail(t *testing.T) {
 				}
 			})
 			e := server.endpoint(t)
-			res, err := e.Do(within(t), post("{}"))
+			res, err := do(within(t), e, post("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +204,7 @@ func TestHugeChunkIsRead(t *testing.T) {
 			p.untilGone()
 		}
 	}).endpoint(t)
-	res, err := e.Do(within(t), post("{}"))
+	res, err := do(within(t), e, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestHugeChunkIsRead(t *testing.T) {
 func TestCloseBeforeTheEnd(t *testing.T) {
 	server := newFake(t, answering("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789"))
 	e := server.endpoint(t)
-	res, err := e.Do(within(t), post("{}"))
+	res, err := do(within(t), e, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,14 +240,14 @@ func TestCloseBeforeTheEnd(t *testing.T) {
 // After its end a body goes on saying so, closed or not, and its connection may serve others meanwhile.
 func TestReadAfterTheEnd(t *testing.T) {
 	e := newFake(t, answering(ok)).endpoint(t)
-	first, err := e.Do(within(t), post("{}"))
+	first, err := do(within(t), e, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(first.Body); err != nil {
 		t.Fatal(err)
 	}
-	second, err := e.Do(within(t), post("{}")) // on the same connection
+	second, err := do(within(t), e, post("{}")) // on the same connection
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestCancel(t *testing.T) {
 					<-reached
 					cancel()
 				}()
-				_, err := e.Do(ctx, post(strings.Repeat("x", size)))
+				_, err := do(ctx, e, post(strings.Repeat("x", size)))
 				mustFail(t, err, llm.None, false, true)
 				if ctx.Err() != context.Canceled {
 					t.Error("it hung")
@@ -65,13 +65,13 @@ func TestCancelledBefore(t *testing.T) {
 	e := server.endpoint(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := e.Do(ctx, post("{}"))
+	_, err := do(ctx, e, post("{}"))
 	mustFail(t, err, llm.None, false, false)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v is not %v", err, context.Canceled)
 	}
 	mustFetch(t, e, post("{}"))
-	_, err = e.Do(ctx, post("{}"))
+	_, err = do(ctx, e, post("{}"))
 	mustFail(t, err, llm.None, false, false)
 	if idling(e) != 1 || server.accepted.Load() != 1 {
 		t.Errorf("%d idle, %d accepted: the connection was touched", idling(e), server.accepted.Load())
@@ -88,7 +88,7 @@ func TestCancelWhileDialling(t *testing.T) {
 		time.AfterFunc(10*time.Millisecond, cancel) // the socket is there, connect comes next
 		return nil
 	}
-	_, err = e.Do(ctx, post("{}"))
+	_, err = do(ctx, e, post("{}"))
 	mustFail(t, err, llm.None, false, false)
 	if ctx.Err() != context.Canceled {
 		t.Error("it hung")
@@ -100,7 +100,7 @@ func TestConnectTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Do(within(t), post("{}"))
+	_, err = do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Connect, true, false)
 	var socket net.Error
 	if !errors.As(err, &socket) || !socket.Timeout() {
@@ -124,7 +124,7 @@ func TestCancelBody(t *testing.T) {
 			})
 			e := server.endpoint(t)
 			ctx, cancel := context.WithCancel(within(t))
-			res, err := e.Do(ctx, post("{}"))
+			res, err := do(ctx, e, post("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestCancelRacesWithTheEnd(t *testing.T) {
 	for range 300 {
 		ctx, cancel := context.WithCancel(within(t))
 		raced := make(chan struct{})
-		res, err := e.Do(ctx, post("{}"))
+		res, err := do(ctx, e, post("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}

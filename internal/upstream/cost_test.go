@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"testing"
 )
 
@@ -31,7 +32,7 @@ const chat = "HTTP/1.1 200 OK\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\nServer: 
 // exchange makes the smallest typical request of e, from the outside.
 func exchange(t testing.TB, ctx context.Context, e *Endpoint, body []byte) {
 	h := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"OpenAI/Python 1.0"}, "Accept": {"application/json"}}
-	res, err := e.Do(ctx, &Request{Method: "POST", Path: "/v1/chat/completions", Header: h, Body: [3][]byte{body}})
+	res, err := do(ctx, e, &Request{Method: "POST", Path: "/v1/chat/completions", Header: h, Body: [3][]byte{body}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 1000)
 	own := newFake(b, frugal(sizeOf(b, body), chat)).endpoint(b)
 	std := newFake(b, frugal(sizeOf(b, body), chat)).endpoint(b)
-	std.carrier = newTransport(&net.Dialer{})
+	std.carrier = newTransport(&net.Dialer{}, &url.URL{Scheme: "http", Host: std.target.host})
 	for _, c := range []struct {
 		name string
 		*Endpoint

@@ -4,7 +4,6 @@ package upstream
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,17 +44,17 @@ func (o Options) Same(p Options) bool {
 
 // Endpoint sends requests to one base URL. Safe for concurrent use.
 type Endpoint struct {
-	base    *url.URL
-	host    string // the Host header
-	kind    llm.Kind
+	target  target
 	key     secret.String
 	carrier carrier
 }
 
-// carrier brings a request to an address and returns the response's head. It fails with an *Error.
+// carrier brings a request to an address and returns the answer, whose body must be closed. It fails with an
+// *Error.
 type carrier interface {
-	do(ctx context.Context, req *http.Request, body [3][]byte) (*http.Response, error)
+	do(stop *Stop, t *target, r *Request) (*http.Response, error)
 	closeIdle()
+	stale() // a connection died just when it was used again
 }
 
 // New prepares an endpoint; nothing is connected yet.
@@ -69,9 +68,9 @@ func New(o Options) (*Endpoint, error) {
 		timeout = 2 * time.Second
 	}
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
-	e := &Endpoint{base: base, host: withoutZone(base.Host), kind: o.Kind, key: o.APIKey}
+	e := &Endpoint{target: newTarget(base, o.Kind, o.APIKey.Reveal()), key: o.APIKey}
 	if base.Scheme == "https" || !canProbe {
-		e.carrier = newTransport(dialer)
+		e.carrier = newTransport(dialer, base)
 	} else {
 		e.carrier = newPlain(dialer, base)
 	}
@@ -100,18 +99,9 @@ func (e *Endpoint) Leaks(h http.Header, body []byte) bool {
 // Close drops unused connections. Running requests go on.
 func (e *Endpoint) Close() { e.carrier.closeIdle() }
 
-// Request is what goes upstream.
-type Request struct {
-	Method string
-	Path   string      // escaped, begins with a slash
-	Query  string      // raw, without the question mark
-	Header http.Header // already filtered, owned by this request; the credential is added to it
-	Body   [3][]byte   // sent one after another; all empty = no body
-}
-
 // Error says why there is no response.
 type Error struct {
-	Class       llm.Class // Connect, Reset, Stale, Malformed; None if the context ended
+	Class       llm.Class // Connect, Reset, Stale, Malformed; None if the call was cancelled
 	Unreachable bool      // nothing answers at the address
 	Sent        bool      // part of the request may have reached the endpoint
 	Err         error
@@ -121,73 +111,24 @@ func (e *Error) Error() string { return e.Class.String() + ": " + e.Err.Error() 
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Do sends a request and returns when the response's head has come. The error is an *Error. Cancelling ctx
-// ends it at once, also while the body is read. Redirects are not followed. The response's body must be closed.
-func (e *Endpoint) Do(ctx context.Context, r *Request) (*http.Response, error) {
-	res, err := e.carrier.do(ctx, e.request(r), r.Body)
+// Do sends a request and returns when the response's head has come. The error is an *Error. Cancelling stop
+// ends it at once, also while the body is read; stop is in use until then. Redirects are not followed. The
+// response's body must be closed.
+func (e *Endpoint) Do(stop *Stop, r *Request) (*http.Response, error) {
+	res, err := e.carrier.do(stop, &e.target, r)
 	if err == nil {
 		return res, nil
 	}
 	var failed *Error
 	if errors.As(err, &failed) {
-		if ctx.Err() != nil {
+		if stop.Cancelled() {
 			failed.Class, failed.Unreachable = llm.None, false
 		}
 		if failed.Class == llm.Stale {
-			e.carrier.closeIdle() // its siblings are likely as old
+			e.carrier.stale()
 		}
 	}
 	return nil, err
-}
-
-func (e *Endpoint) request(r *Request) *http.Request {
-	e.authorize(r.Header)
-	req := &http.Request{
-		Method: r.Method, URL: e.target(r), Header: r.Header, Host: e.host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
-	for _, p := range r.Body {
-		req.ContentLength += int64(len(p))
-	}
-	return req
-}
-
-// authorize adds the endpoint's own credential and what its kind always wants to see.
-func (e *Endpoint) authorize(h http.Header) {
-	for _, d := range e.kind.DefaultHeaders {
-		if h.Get(d.Name) == "" {
-			h.Set(d.Name, d.Value)
-		}
-	}
-	if !e.key.IsZero() {
-		h.Set(e.kind.CredentialHeader, e.kind.CredentialPrefix+e.key.Reveal())
-	}
-}
-
-func (e *Endpoint) target(r *Request) *url.URL {
-	u := *e.base
-	raw := u.EscapedPath() + r.Path
-	if path, err := url.PathUnescape(raw); err == nil {
-		u.Path, u.RawPath = path, raw
-	} else {
-		u.Path = raw
-	}
-	u.RawQuery = blanks.Replace(r.Query)
-	return &u
-}
-
-// blanks escapes what would end the request line early. HTTP/1.1 clients cannot send it, HTTP/2 ones can.
-var blanks = strings.NewReplacer(" ", "%20", "\t", "%09", "\r", "%0D", "\n", "%0A")
-
-// withoutZone removes the zone of an IPv6 address from host and port: it means something on this machine only
-// (RFC 6874 §4).
-func withoutZone(host string) string {
-	address, port, ok := strings.Cut(host, "]")
-	if !ok {
-		return host
-	}
-	address, _, _ = strings.Cut(address, "%")
-	return address + "]" + port
 }
 
 // brokenWhile classifies a failure after the connection was made, where an answer is not whole because the

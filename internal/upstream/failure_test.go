@@ -16,7 +16,7 @@ func TestRefused(t *testing.T) {
 	server := newFake(t, answering(ok))
 	e := server.endpoint(t)
 	server.stop()
-	_, err := e.Do(within(t), post("{}"))
+	_, err := do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Connect, true, false)
 	if !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("error %q does not say connection refused", err)
@@ -28,7 +28,7 @@ func TestUnknownName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Do(within(t), post("{}"))
+	_, err = do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Connect, true, false)
 }
 
@@ -71,6 +71,11 @@ func TestIdleConnectionThatEnded(t *testing.T) {
 					defer pool.mu.Unlock()
 					return len(pool.idle) == 0 || readable(pool.idle[0].Conn)
 				})
+				pool.mu.Lock()
+				for _, c := range pool.idle {
+					c.idleSince = c.idleSince.Add(-trusted)
+				}
+				pool.mu.Unlock()
 			}
 		})
 	}
@@ -78,6 +83,31 @@ func TestIdleConnectionThatEnded(t *testing.T) {
 	f("reset", func(p *peer) { p.reset() })
 	f("answer that nobody asked for", func(p *peer) { p.say("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n") })
 	f("late body of nothing", func(p *peer) { p.say("x") })
+}
+
+// A server that closes after each answer without a word costs one stale request: from then on connections are
+// looked at before they are used, however short they were idle.
+func TestServerThatClosesAtOnce(t *testing.T) {
+	server := newFake(t, dying(func(*peer) {}))
+	e := server.endpoint(t)
+	pool := e.carrier.(*plain)
+	stale := 0
+	for range 20 {
+		_, _, err := fetch(within(t), e, post("{}"))
+		if err != nil {
+			mustFail(t, err, llm.Stale, false, true)
+			stale++
+			continue
+		}
+		eventually(t, "the end arrives", func() bool {
+			pool.mu.Lock()
+			defer pool.mu.Unlock()
+			return len(pool.idle) == 0 || readable(pool.idle[0].Conn)
+		})
+	}
+	if stale > 1 {
+		t.Errorf("%d stale requests, want 1 at most", stale)
+	}
 }
 
 // A reused connection that dies with the request on it is stale, and takes its siblings along.
@@ -93,7 +123,7 @@ func TestStale(t *testing.T) {
 			e := server.endpoint(t)
 			var open []*http.Response
 			for range 3 {
-				res, err := e.Do(within(t), post("{}"))
+				res, err := do(within(t), e, post("{}"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -105,7 +135,7 @@ func TestStale(t *testing.T) {
 			if n := idling(e); n != 3 {
 				t.Fatalf("%d idle connections, want 3", n)
 			}
-			_, err := e.Do(within(t), post("{}"))
+			_, err := do(within(t), e, post("{}"))
 			mustFail(t, err, llm.Stale, false, true)
 			if n := idling(e); n != 0 {
 				t.Errorf("%d siblings left", n)
@@ -128,7 +158,7 @@ func TestReusedButAnswering(t *testing.T) {
 		}
 	})).endpoint(t)
 	mustFetch(t, e, post("{}"))
-	_, err := e.Do(within(t), post("{}"))
+	_, err := do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Reset, false, true)
 }
 
@@ -140,7 +170,7 @@ func TestResetAfterTheRequest(t *testing.T) {
 		}
 	}).endpoint(t)
 	for range 3 {
-		_, err := e.Do(within(t), post("{}"))
+		_, err := do(within(t), e, post("{}"))
 		mustFail(t, err, llm.Reset, false, true)
 	}
 }
@@ -164,7 +194,7 @@ func TestNothingSent(t *testing.T) {
 		mustFetch(t, e, post("{}"))
 		c := e.carrier.(*plain).idle[0]
 		c.Conn = broken{c.Conn, tried}
-		_, err := e.Do(within(t), post(strings.Repeat("x", size)))
+		_, err := do(within(t), e, post(strings.Repeat("x", size)))
 		mustFail(t, err, llm.Stale, false, false)
 	}
 }

@@ -152,9 +152,19 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
+// do is e.Do with a context in place of a Stop.
+func do(ctx context.Context, e *Endpoint, r *Request) (*http.Response, error) {
+	stop := new(Stop)
+	if ctx.Err() != nil {
+		stop.Cancel()
+	}
+	context.AfterFunc(ctx, stop.Cancel)
+	return e.Do(stop, r)
+}
+
 // fetch sends a request and reads the whole answer. The error is that of Do or of the body.
 func fetch(ctx context.Context, e *Endpoint, r *Request) (*http.Response, string, error) {
-	res, err := e.Do(ctx, r)
+	res, err := do(ctx, e, r)
 	if err != nil {
 		return nil, "", err
 	}

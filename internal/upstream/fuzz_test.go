@@ -97,7 +97,7 @@ func FuzzAnswer(f *testing.F) {
 		if errors.As(ours.err, &failed) && (failed.Unreachable || !failed.Sent || failed.Class != llm.Reset && failed.Class != llm.Malformed) {
 			t.Errorf("%q: %+v", answer, failed)
 		}
-		if c := e.carrier.(*plain).pop(); c != nil {
+		if c, _ := e.carrier.(*plain).pop(); c != nil {
 			if c.probe.alive() && !(exactly && ours.err == nil) {
 				t.Errorf("%q to %s: its connection is kept", answer, method)
 			}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +20,10 @@ const (
 	// inOneWrite is the size up to which head and body go out in one write, by the goroutine that then waits for
 	// the answer. A larger body is written beside that, since the server may answer before it has read all.
 	inOneWrite = 64 << 10
+	// trusted is how long a connection may have been idle to be used without a look at its socket, a system call:
+	// a server that keeps connections does not close them that soon. One that did is watched for waryFor.
+	trusted = 20 * time.Millisecond
+	waryFor = time.Minute
 	// mostInterim bounds 1xx answers to one request.
 	mostInterim = 5
 )
@@ -43,6 +46,7 @@ type plain struct {
 	mu       sync.Mutex
 	idle     []*conn     // the one used last at the end
 	sweeping *time.Timer // set while there are idle connections
+	wary     time.Time   // until when no idle connection is trusted
 }
 
 func newPlain(d *net.Dialer, base *url.URL) *plain {
@@ -86,21 +90,27 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (p *plain) do(ctx context.Context, req *http.Request, body [3][]byte) (*http.Response, error) {
-	c, err := p.get(ctx)
+func (p *plain) do(stop *Stop, t *target, r *Request) (*http.Response, error) {
+	c, err := p.get(stop)
 	if err != nil {
 		return nil, &Error{Class: llm.Connect, Unreachable: true, Err: err}
 	}
-	release := context.AfterFunc(ctx, func() { _ = c.Conn.Close() }) // whoever reads or writes sees it
 	c.sent, c.answered, c.written = false, false, nil
-	c.send(req, body)
-	res, err := c.receiveHead(req)
+	if !stop.enter(c) {
+		p.put(c) // nothing was sent
+		return nil, &Error{Class: llm.None, Err: context.Canceled}
+	}
+	c.send(t, r)
+	res, err := c.receiveHead(r.Method)
 	if err != nil {
-		release()
-		_ = c.Conn.Close() // broken already
+		stop.leave()
+		c.end()
+		if stop.Cancelled() {
+			err = context.Canceled
+		}
 		return nil, &Error{Class: brokenWhile(c.broke, c.used, c.answered), Sent: c.sent, Err: err}
 	}
-	b := &answerBody{conn: c, body: res.Body, release: release, reusable: !res.Close}
+	b := &answerBody{conn: c, body: res.Body, stop: stop, reusable: !res.Close}
 	if res.Body == http.NoBody {
 		b.ended()
 	}
@@ -108,16 +118,27 @@ func (p *plain) do(ctx context.Context, req *http.Request, body [3][]byte) (*htt
 	return res, nil
 }
 
+// interrupt ends the connection; whoever reads or writes it sees that.
+func (c *conn) interrupt() { _ = c.Conn.Close() }
+
+// end closes the connection and waits until nothing is written to it any more, which is soon.
+func (c *conn) end() {
+	_ = c.Conn.Close() // nothing is wanted of it
+	if c.written != nil {
+		<-c.written
+	}
+}
+
 // heads are buffers for what is sent in one write.
 var heads = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
 // send writes the request. An error is not reported: an endpoint that refuses a body early answers and closes
 // while it is written, and its answer matters more. What happened shows when the answer is read.
-func (c *conn) send(req *http.Request, body [3][]byte) {
+func (c *conn) send(t *target, r *Request) {
 	buf := heads.Get().(*[]byte)
-	b := appendHead((*buf)[:0], req)
-	if req.ContentLength <= inOneWrite {
-		for _, part := range body {
+	b := t.appendHead((*buf)[:0], r)
+	if r.length() <= inOneWrite {
+		for _, part := range r.Body {
 			b = append(b, part...)
 		}
 		n, _ := c.Conn.Write(b)
@@ -126,13 +147,13 @@ func (c *conn) send(req *http.Request, body [3][]byte) {
 		c.written = make(chan error, 1)
 		n, err := c.Conn.Write(b)
 		c.sent = n > 0
-		go func(written chan<- error) { // ends with the body, or when the connection is closed
-			pieces := net.Buffers{body[0], body[1], body[2]}
+		go func(written chan<- error, pieces net.Buffers) { // ends with the body, or when the connection is closed
 			if err == nil {
 				_, err = pieces.WriteTo(c.Conn)
 			}
 			written <- err
-		}(c.written)
+			close(written)
+		}(c.written, net.Buffers{r.Body[0], r.Body[1], r.Body[2]})
 	}
 	if cap(b) <= 2*inOneWrite {
 		*buf = b
@@ -140,51 +161,10 @@ func (c *conn) send(req *http.Request, body [3][]byte) {
 	}
 }
 
-// appendHead writes the head. Header values were checked when they were parsed; what could split the head all
-// the same is left out, and so is an empty User-Agent.
-func appendHead(b []byte, req *http.Request) []byte {
-	b = append(b, req.Method...)
-	b = append(b, ' ')
-	b = append(b, req.URL.RequestURI()...)
-	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, req.Host...)
-	b = append(b, "\r\n"...)
-	for name, values := range req.Header {
-		switch name {
-		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
-			continue // the framing is ours alone
-		}
-		for _, v := range values {
-			if !fieldValue(v) || v == "" && name == "User-Agent" {
-				continue
-			}
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = append(b, v...)
-			b = append(b, "\r\n"...)
-		}
-	}
-	if req.ContentLength > 0 || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, req.ContentLength, 10)
-		b = append(b, "\r\n"...)
-	}
-	return append(b, "\r\n"...)
-}
-
-// fieldValue reports whether v can be a header's value (RFC 9110 §5.5).
-func fieldValue(v string) bool {
-	for i := range len(v) {
-		if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
-func (c *conn) receiveHead(req *http.Request) (*http.Response, error) {
+func (c *conn) receiveHead(method string) (*http.Response, error) {
 	c.inHead, c.headLeft = true, maxHeaderBytes
 	defer func() { c.inHead = false }()
+	req := &http.Request{Method: method}
 	for range mostInterim + 1 {
 		res, err := http.ReadResponse(c.br, req)
 		switch {
@@ -206,7 +186,7 @@ func (c *conn) receiveHead(req *http.Request) (*http.Response, error) {
 type answerBody struct {
 	conn     *conn // nil once it was given away or closed
 	body     io.ReadCloser
-	release  func() bool // ends the watch over the context; false if that has closed the connection
+	stop     *Stop
 	reusable bool
 	err      error // what a Read returns once conn is nil
 }
@@ -235,7 +215,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 func (b *answerBody) ended() {
 	c := b.conn
 	b.conn, b.err = nil, io.EOF
-	reusable := b.release() && b.reusable && c.br.Buffered() == 0
+	reusable := b.stop.leave() && b.reusable && c.br.Buffered() == 0
 	if c.written != nil {
 		select {
 		case err := <-c.written:
@@ -245,7 +225,7 @@ func (b *answerBody) ended() {
 		}
 	}
 	if !reusable {
-		_ = c.Conn.Close() // done with
+		c.end()
 		return
 	}
 	c.pool.put(c)
@@ -258,28 +238,38 @@ func (b *answerBody) Close() error {
 	}
 	c := b.conn
 	b.conn, b.err = nil, http.ErrBodyReadAfterClose
-	b.release()
-	_ = c.Conn.Close() // its answer is not wanted any more
+	b.stop.leave()
+	c.end() // its answer is not wanted any more
 	return nil
 }
 
 // get returns an idle connection that the server has not closed, or a new one.
-func (p *plain) get(ctx context.Context) (*conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+func (p *plain) get(stop *Stop) (*conn, error) {
+	if stop.Cancelled() {
+		return nil, context.Canceled
 	}
 	for {
-		c := p.pop()
+		c, look := p.pop()
 		if c == nil {
 			break
 		}
-		if time.Since(c.idleSince) < p.idleTimeout && c.probe.alive() {
+		idle := time.Since(c.idleSince)
+		if idle < p.idleTimeout && (idle < trusted && !look || c.probe.alive()) {
 			return c, nil
 		}
 		_ = c.Conn.Close() // too old, or closed by the server
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if !stop.enter(interruptFunc(cancel)) {
+		return nil, context.Canceled
+	}
+	defer stop.leave()
 	raw, err := p.dialer.DialContext(ctx, "tcp", p.addr)
 	if err != nil {
+		if stop.Cancelled() {
+			err = context.Canceled
+		}
 		return nil, err
 	}
 	c := &conn{Conn: raw, pool: p}
@@ -290,17 +280,19 @@ func (p *plain) get(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-func (p *plain) pop() *conn {
+// pop takes the idle connection that was used last, and tells whether it must be looked at however short it
+// was idle.
+func (p *plain) pop() (c *conn, look bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.idle)
 	if n == 0 {
-		return nil
+		return nil, false
 	}
-	c := p.idle[n-1]
+	c = p.idle[n-1]
 	p.idle[n-1] = nil
 	p.idle = p.idle[:n-1]
-	return c
+	return c, c.idleSince.Before(p.wary)
 }
 
 func (p *plain) put(c *conn) {
@@ -336,6 +328,14 @@ func (p *plain) sweep() {
 		return
 	}
 	p.sweeping.Reset(p.idleTimeout - time.Since(p.idle[0].idleSince))
+}
+
+// stale notes that a connection died just when it was used again: its siblings are likely as old.
+func (p *plain) stale() {
+	p.closeIdle()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wary = time.Now().Add(waryFor)
 }
 
 func (p *plain) closeIdle() {

@@ -64,8 +64,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	p := e.carrier.(*plain)
 	p.idleTimeout = 50 * time.Millisecond
 	for range 2 { // the timer starts again
-		a, _ := e.Do(within(t), post("{}"))
-		b, _ := e.Do(within(t), post("{}"))
+		a, _ := do(within(t), e, post("{}"))
+		b, _ := do(within(t), e, post("{}"))
 		for _, res := range []*http.Response{a, b} {
 			_, _ = io.Copy(io.Discard, res.Body)
 		}
@@ -86,7 +86,7 @@ func TestSweepKeepsTheYoung(t *testing.T) {
 	p.idleTimeout = time.Hour
 	var open []*http.Response
 	for range 3 {
-		res, err := e.Do(within(t), post("{}"))
+		res, err := do(within(t), e, post("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestMaxIdle(t *testing.T) {
 func TestClose(t *testing.T) {
 	server := newFake(t, answering(ok))
 	e := server.endpoint(t)
-	running, err := e.Do(within(t), post("{}"))
+	running, err := do(within(t), e, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}

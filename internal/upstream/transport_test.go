@@ -135,7 +135,7 @@ func TestCertificates(t *testing.T) {
 			if trusted {
 				trust(e, server.Certificate())
 			}
-			_, err = e.Do(within(t), post("secret"))
+			_, err = do(within(t), e, post("secret"))
 			if want == "" {
 				if err != nil {
 					t.Error(err)
@@ -170,7 +170,7 @@ func TestHandshakeFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			_, err = e.Do(within(t), post("{}"))
+			_, err = do(within(t), e, post("{}"))
 			mustFail(t, err, llm.Connect, true, false)
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("error %q does not hold %q", err, want)
@@ -188,7 +188,7 @@ func TestHandshakeFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Do(within(t), post("{}"))
+	_, err = do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Connect, true, false)
 }
 
@@ -216,7 +216,7 @@ func TestBrokenOverTLS(t *testing.T) {
 				r.Path = "/warm"
 				mustFetch(t, e, r)
 			}
-			_, err := e.Do(within(t), post("{}"))
+			_, err := do(within(t), e, post("{}"))
 			mustFail(t, err, class, false, true)
 		})
 	}
@@ -248,7 +248,7 @@ func TestBodyCutOverTLS(t *testing.T) {
 
 func TestStreamRefusedOverHTTP2(t *testing.T) {
 	_, e := secure(t, true, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	_, err := e.Do(within(t), post("{}"))
+	_, err := do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Reset, false, true)
 }
 
