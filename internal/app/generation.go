@@ -191,7 +191,7 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 	c := b.config
 	g := proxy.Generation{
 		Chains: map[string][]string{}, Endpoints: endpoints, Keys: map[[32]byte]string{},
-		PassCredential: c.Credentials == config.CredentialsClient, Forward: c.ForwardHeaders,
+		PassCredential: c.Credentials == config.CredentialsClient, Forward: proxy.NewHeaderSet(c.ForwardHeaders),
 		MaxBody: int64(c.MaxBody), BodyMemory: bodyMemory(c, debug.SetMemoryLimit(-1)), MaxAttempts: c.Retry.MaxAttempts, Deadlines: deadlines(c),
 	}
 	for _, x := range c.ExposeHeaders {

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 
@@ -17,11 +16,9 @@ var keyHeaders = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-K
 // keyParameters are query parameters, in lower case, in which a key would end up in logs.
 var keyParameters = []string{"key", "api_key", "api-key", "apikey", "access_token", "subscription-key"}
 
-// admit checks, on the head alone, whether a request may be served, and returns the name of its key.
+// admit checks, on the head alone, who sends a request that has passed the gate and whether the path is one that is
+// served. It returns the name of the key.
 func (g *Generation) admit(r *http.Request, api llm.API) (tenant string, failure *llm.Error) {
-	if bad := badTarget(r); bad != "" {
-		return "", &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_bad_path", Message: bad}
-	}
 	key, failure := clientKey(r)
 	if failure != nil {
 		return "", failure
@@ -34,7 +31,7 @@ func (g *Generation) admit(r *http.Request, api llm.API) (tenant string, failure
 				Message: "A valid API key is needed: send it as Authorization: Bearer KEY or as x-api-key."}
 		}
 		tenant = name
-		if uri := r.URL.RequestURI(); strings.Contains(uri, key) || strings.Contains(uri, url.QueryEscape(key)) {
+		if keyInURL(r.URL, key) {
 			return "", &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_key_in_query",
 				Message: "The key stands in the URL too, which goes upstream and ends up in logs. Send it in one header only."}
 		}
@@ -43,11 +40,15 @@ func (g *Generation) admit(r *http.Request, api llm.API) (tenant string, failure
 		return "", &llm.Error{Status: http.StatusNotFound, Code: "evenkeel_unknown_path",
 			Message: "No such path. The API is under /v1/, for example POST /v1/chat/completions."}
 	}
-	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" && strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
-		return "", &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_no_upgrade",
-			Message: "Upgrades of the connection are not supported."}
-	}
 	return tenant, nil
+}
+
+// keyInURL reports whether a URL holds a key, also percent-encoded.
+func keyInURL(u *url.URL, key string) bool {
+	if strings.Contains(u.Path, key) {
+		return true
+	}
+	return u.RawQuery != "" && (strings.Contains(u.RawQuery, key) || strings.Contains(u.RawQuery, url.QueryEscape(key)))
 }
 
 // clientKey finds the client's key, whichever header carries it. Two different keys are refused: which one
@@ -93,22 +94,4 @@ func keyInQuery(query string) bool {
 		}
 	}
 	return false
-}
-
-// badTarget says what is wrong with a request's path, "" if nothing is. A path that upstream could read
-// otherwise than we do is refused.
-func badTarget(r *http.Request) string {
-	p := r.URL.Path
-	if !strings.HasPrefix(p, "/") {
-		return "The path must begin with a slash."
-	}
-	clean := path.Clean(p)
-	if strings.HasSuffix(p, "/") && clean != "/" {
-		clean += "/"
-	}
-	// A model's name in a path may hold encoded slashes and anything else.
-	if clean != p && !strings.HasPrefix(p, "/v1/models/") || strings.Contains(p, "/../") || strings.HasSuffix(p, "/..") {
-		return "The path holds empty, '.' or '..' segments."
-	}
-	return ""
 }

@@ -70,7 +70,7 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 		p.reject(w, api, facts, failure, false)
 		return
 	}
-	c.header = g.requestHeader(r.Header)
+	c.header = g.requestHeader(nil, r.Header)
 	c.ready = time.Now()
 	c.x = exchange.New(p.Router, p.Budget, plan, facts)
 	c.reply.init(c)

@@ -227,7 +227,7 @@ func TestCase20HopByHop(t *testing.T) {
 			fmt.Sprintf("%x\r\n%s\r\n0\r\nX-Announced: 1\r\nX-Sudden: 1\r\n\r\n", len(goodJSON), goodJSON))
 		_ = c.Close()
 	}}
-	w := newWorld(t, options{change: func(g *Generation) { g.Forward = []string{"x-keep", "x-drop-me"} }}, rec.serve)
+	w := newWorld(t, options{change: func(g *Generation) { g.Forward = set("x-keep", "x-drop-me") }}, rec.serve)
 	raw := w.raw(fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close, X-Drop-Me\r\nX-Drop-Me: 1\r\nTE: trailers\r\n"+
 		"Proxy-Authorization: Basic eA==\r\nUpgrade: foo\r\nKeep-Alive: 5\r\nX-Keep: one\r\nX-Keep: two\r\nContent-Length: %d\r\n\r\n%s", len(chatBody), chatBody))
 	req, _ := rec.last(t)

@@ -21,6 +21,7 @@ const (
 	headerFallback   = "X-Evenkeel-Fallback"
 	headerPin        = "X-Evenkeel-Pin"
 	headerExclude    = "X-Evenkeel-Exclude"
+	headerHops       = "X-Evenkeel-Hops" // how many of us the request has passed; to upstream only
 )
 
 // forwarded are the request headers that go upstream. Everything else stays here: a header that is not known
@@ -34,6 +35,13 @@ var forwarded = set(
 
 // forwardedPrefixes are families of request headers that go upstream.
 var forwardedPrefixes = []string{"Anthropic-", "Openai-", "X-Stainless-"}
+
+// frequent are the members of these families that SDKs send with every request: known by name, they need no search.
+var frequent = set(
+	"Anthropic-Version", "Anthropic-Beta", "Openai-Organization", "Openai-Project", "Openai-Beta",
+	"X-Stainless-Arch", "X-Stainless-Async", "X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Read-Timeout",
+	"X-Stainless-Retry-Count", "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout",
+)
 
 // neverForwarded go upstream under no configuration but `credentials: client`, or not at all.
 var neverForwarded = set(
@@ -49,17 +57,53 @@ var withheld = set(
 	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials",
 )
 
-func set(names ...string) map[string]bool {
-	m := make(map[string]bool, len(names))
+// verdict is what becomes of a request header.
+type verdict uint8
+
+const (
+	unknown verdict = iota // it goes if it is of a family, or if forward_headers names it
+	goes
+	stays
+)
+
+// verdicts are those on the headers that have a name here.
+var verdicts = func() map[string]verdict {
+	m := map[string]verdict{}
+	for name := range forwarded {
+		m[name] = goes
+	}
+	for name := range frequent {
+		m[name] = goes
+	}
+	for name := range neverForwarded {
+		m[name] = stays
+	}
+	return m
+}()
+
+// hopsSent are the values of headerHops by how many of us came before. They are shared and never changed.
+var hopsSent = [mostHops][]string{{"1"}, {"2"}, {"3"}}
+
+// HeaderSet is a set of header names.
+type HeaderSet map[string]bool
+
+// NewHeaderSet returns the set of the names, whatever their case.
+func NewHeaderSet(names []string) HeaderSet { return set(names...) }
+
+func set(names ...string) HeaderSet {
+	m := make(HeaderSet, len(names))
 	for _, n := range names {
 		m[textproto.CanonicalMIMEHeaderKey(n)] = true
 	}
 	return m
 }
 
-// requestHeader returns what goes upstream of a client's header.
-func (g *Generation) requestHeader(in http.Header) http.Header {
-	out := make(http.Header, len(in))
+// requestHeader puts into out, which is empty, what goes upstream of a client's header, and returns it; nil makes a
+// new one. The values are shared with in.
+func (g *Generation) requestHeader(out, in http.Header) http.Header {
+	if out == nil {
+		out = make(http.Header, len(in)+1)
+	}
 	dropped := named(in)
 	for name, values := range in {
 		if g.forwards(name) && !dropped[name] {
@@ -73,24 +117,30 @@ func (g *Generation) requestHeader(in http.Header) http.Header {
 			}
 		}
 	}
+	if n, ok := hops(in); ok {
+		out[headerHops] = hopsSent[n]
+	}
 	return out
 }
 
+// forwards reports whether a request header, by its canonical name, goes upstream.
 func (g *Generation) forwards(name string) bool {
-	if neverForwarded[name] || strings.HasPrefix(name, headerPrefix) {
+	switch verdicts[name] {
+	case goes:
+		return true
+	case stays:
 		return false
 	}
-	if forwarded[name] {
+	if strings.HasPrefix(name, headerPrefix) {
+		return false
+	}
+	if g.Forward[name] {
 		return true
 	}
 	for _, p := range forwardedPrefixes {
 		if strings.HasPrefix(name, p) {
-			return !secretWords(name)
-		}
-	}
-	for _, f := range g.Forward {
-		if textproto.CanonicalMIMEHeaderKey(f) == name {
-			return true
+			// CGI and what descends from it reads an underscore as a hyphen: such a name could pass for another.
+			return !secretWords(name) && strings.IndexByte(name, '_') < 0
 		}
 	}
 	return false
@@ -118,18 +168,22 @@ func responseHeader(out, in http.Header) {
 
 // named returns the headers that Connection declares to be for this hop only.
 func named(h http.Header) map[string]bool {
-	lines := h["Connection"]
-	if len(lines) == 0 {
-		return nil
-	}
-	names := map[string]bool{}
-	for _, line := range lines {
+	var names map[string]bool
+	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
-			name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))
-			// A client must not be able to strip what routing, framing or authentication rests on.
-			if !neverForwarded[name] && name != "Content-Type" {
-				names[name] = true
+			name = strings.TrimSpace(name)
+			if strings.EqualFold(name, "keep-alive") || strings.EqualFold(name, "close") {
+				continue
 			}
+			name = textproto.CanonicalMIMEHeaderKey(name)
+			// A client must not be able to strip what routing, framing or authentication rests on.
+			if neverForwarded[name] || name == "Content-Type" {
+				continue
+			}
+			if names == nil {
+				names = map[string]bool{}
+			}
+			names[name] = true
 		}
 	}
 	return names
@@ -137,7 +191,11 @@ func named(h http.Header) map[string]bool {
 
 // newID returns a fresh id for an exchange.
 func newID() string {
+	const prefix = "ek-"
 	var b [12]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return "ek-" + hex.EncodeToString(b[:])
+	var id [len(prefix) + 2*len(b)]byte
+	copy(id[:], prefix)
+	hex.Encode(id[len(prefix):], b[:])
+	return string(id[:])
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -62,9 +63,10 @@ func TestRequestAllowList(t *testing.T) {
 		{"Host", []string{"host"}, false, false}, {"Expect", []string{"expect"}, false, false}, {"X-Evenkeel-Timeout", []string{"x-evenkeel-timeout"}, false, false},
 		{"X-Evenkeel-Anything", nil, true, false}, {"Content-Length", []string{"content-length"}, false, false},
 		{"X-Amz-Security-Token", nil, false, false}, {"Ocp-Apim-Subscription-Key", nil, false, false},
+		{"Anthropic-Beta_x", nil, false, false}, {"Content_type", nil, false, false}, {"X_api_key", nil, true, false}, {"X_own", []string{"x_own"}, false, true},
 	} {
-		g := &Generation{Forward: c.forward, PassCredential: c.pass}
-		out := g.requestHeader(http.Header{c.name: {"v", "w"}})
+		g := &Generation{Forward: NewHeaderSet(c.forward), PassCredential: c.pass}
+		out := g.requestHeader(nil, http.Header{c.name: {"v", "w"}})
 		if _, goes := out[c.name]; goes != c.goes && c.name != "User-Agent" || c.goes && !slices.Equal(out[c.name], []string{"v", "w"}) {
 			t.Errorf("%s (forward_headers %v, credentials: client %v): got %q", c.name, c.forward, c.pass, out[c.name])
 		}
@@ -77,6 +79,7 @@ func FuzzRequestHeader(f *testing.F) {
 	f.Add("Connection: X-Keep, close\r\nX-Keep: 1\r\nAuthorization: Bearer secret\r\n", "X-Keep")
 	f.Add("x-api-key: secret\r\nX-API-KEY: two\r\nCookie: a=b\r\nTE: trailers\r\n", "cookie")
 	f.Add("Connection: authorization\r\nConnection: Content-Type,, ,\r\nAnthropic-Version: 1\r\ncontent-type: a/b\r\n", "authorization")
+	f.Add("x-evenkeel-hops: 2\r\nConnection: x-evenkeel-hops\r\nAnthropic-Model_x: y\r\n", "x-evenkeel-hops")
 	f.Add("Anthropic-Secret:\r\nopenai-: x\r\nX-Evenkeel-Pin: a\r\nProxy-Authorization: x\r\n", "x-evenkeel-pin")
 	f.Fuzz(func(t *testing.T, block, forward string) {
 		mime, err := textproto.NewReader(bufio.NewReader(strings.NewReader(block + "\r\n"))).ReadMIMEHeader()
@@ -84,10 +87,13 @@ func FuzzRequestHeader(f *testing.F) {
 			return
 		}
 		in := http.Header(mime)
-		g := &Generation{Forward: []string{forward}}
-		out := g.requestHeader(in)
+		g := &Generation{Forward: NewHeaderSet([]string{forward})}
+		out := g.requestHeader(nil, in)
 		for name, values := range out {
-			if name == "User-Agent" && in[name] == nil {
+			if name == headerHops {
+				if n, ok := hops(in); !ok || values[0] != strconv.Itoa(n+1) {
+					t.Errorf("%d hops, sent as %q", n, values)
+				}
 				continue
 			}
 			listed := forwarded[name] || name == textproto.CanonicalMIMEHeaderKey(forward)

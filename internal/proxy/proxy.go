@@ -1,7 +1,7 @@
 // Package proxy is the HTTP shell around the exchange: listeners' handlers, bodies, sockets and streaming.
 // It runs the actions of an exchange.Exchange and reports events to it; it decides nothing about routing.
 //
-// The files follow a request: proxy.go (entry), auth.go, body.go, call.go (the exchange's shell),
+// The files follow a request: proxy.go (entry), gate.go, auth.go, body.go, call.go (the exchange's shell),
 // attempt.go (one upstream call), stream.go and whole.go (its answer), reply.go (what the client sees).
 package proxy
 
@@ -25,7 +25,7 @@ type Generation struct {
 	Endpoints      map[string]*upstream.Endpoint // by name
 	Keys           map[[32]byte]string           // SHA-256 of a virtual key → its name; empty = no authentication
 	PassCredential bool                          // the client's own key goes upstream
-	Forward        []string                      // more request headers that go upstream
+	Forward        HeaderSet                     // more request headers that go upstream
 	Expose         Exposed
 	MaxBody        int64
 	BodyMemory     int64 // bytes of request bodies that may be held at one time, over all requests; 0 = 1 GiB
@@ -113,7 +113,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	api := llm.APIOf(r.Method, r.URL.Path)
 	g := p.Current()
 	facts := route.Facts{ID: id, API: api.Name, Arrived: time.Now()}
-	tenant, failure := g.admit(r, api)
+	tenant, failure := g.enter(w, r, api)
 	if failure != nil {
 		linger(w, r, false)
 		p.reject(w, api, facts, failure, true)

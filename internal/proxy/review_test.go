@@ -106,7 +106,7 @@ func TestKeyInTheURLToo(t *testing.T) {
 	}
 	g := &Generation{}
 	for _, name := range []string{"Openai-Api-Key", "Anthropic-Api-Key", "Anthropic-Auth-Token"} {
-		if out := g.requestHeader(http.Header{name: {"secret"}}); len(out) != 0 {
+		if out := g.requestHeader(nil, http.Header{name: {"secret"}}); out[name] != nil {
 			t.Errorf("%s goes upstream", name)
 		}
 	}
