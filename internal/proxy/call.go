@@ -32,7 +32,8 @@ type call struct {
 	id   string
 	api  llm.API
 	req  llm.Request
-	body []byte
+	held requestBody
+	body []byte // in held
 
 	header http.Header // what goes upstream, before credentials; never changed
 
@@ -57,14 +58,14 @@ type call struct {
 // serveCall runs one exchange from its body to its record.
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, facts route.Facts) {
 	c := &call{p: p, g: g, w: w, r: r, id: facts.ID, api: api, signal: make(chan struct{}, 1)}
+	defer c.held.release() // once close has ended the last attempt
 	defer c.close()
-	body, failure := readBody(w, r, g.MaxBody)
-	if failure != nil {
-		linger(w, r, failure.Status == http.StatusRequestEntityTooLarge)
+	if failure := c.held.read(w, r, &p.bodies, g); failure != nil {
+		linger(w, r, failure.Status == http.StatusRequestEntityTooLarge || failure.Code == codeBodyMemory)
 		p.reject(w, api, facts, failure, false)
 		return
 	}
-	c.body = body
+	c.body = c.held.bytes()
 	plan, failure := c.understand(&facts)
 	if failure != nil {
 		p.reject(w, api, facts, failure, false)

@@ -67,6 +67,7 @@ type Proxy struct {
 	draining atomic.Bool
 	calls    calls
 	running  atomic.Int64
+	bodies   bodyMemory
 }
 
 // New returns a Proxy.
