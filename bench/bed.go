@@ -2,28 +2,19 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
-	"time"
 )
 
 // engines is how many mock engines serve each model.
 const engines = 3
-
-// place is where a model can be asked for.
-type place struct {
-	engines  []string // addresses
-	nginx    string
-	evenkeel string
-}
 
 // target is one way to the engines.
 type target string
@@ -37,29 +28,30 @@ const (
 
 var targets = []target{direct, nginx, evenkeel}
 
-// addresses returns where the connections of a target go, in turn.
-func (p place) addresses(t target) []string {
-	switch t {
-	case nginx:
-		return []string{p.nginx}
-	case evenkeel:
-		return []string{p.evenkeel}
-	}
-	return p.engines
+// way is how the engines of a model are reached by one target.
+type way struct {
+	addresses []string    // where connections go, in turn
+	tls       *tls.Config // for clients; nil = none
+	proxy     *process    // nil for direct
+	balancer  *balancer   // nil but for evenkeel
 }
+
+// place is the ways to one model.
+type place map[target]way
 
 // bed is everything that runs beside the load.
 type bed struct {
 	dir       string
-	processes []*process
-	proxies   map[target]*process
-	places    map[string]place // by model
-	admin     string           // base URL of evenkeel's admin listener
+	certs     certs
+	processes []*process // in the order in which they were started
+	places    map[string]place
+	mocks     map[string]string // by model, the base URL of the engines' control listener
+	balancers []*balancer       // that run from the beginning to the end
 }
 
-// newBed builds and starts everything, and returns when it serves. For profiles there is no nginx, and evenkeel keeps
-// its symbols.
-func newBed(ctx context.Context, profiles bool) (*bed, error) {
+// newBed builds and starts everything that the cells need, and returns when it serves. For profiles there is no nginx,
+// and evenkeel keeps its symbols.
+func newBed(ctx context.Context, cells []cell, profiles bool) (*bed, error) {
 	if _, err := exec.LookPath("nginx"); err != nil && !profiles {
 		return nil, fmt.Errorf("nginx is not installed: run `make setup` (Debian package nginx-light): %w", err)
 	}
@@ -67,8 +59,8 @@ func newBed(ctx context.Context, profiles bool) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir, proxies: map[target]*process{}, places: map[string]place{}}
-	if err := b.start(ctx, profiles); err != nil {
+	b := &bed{dir: dir, places: map[string]place{}, mocks: map[string]string{}}
+	if err := b.start(ctx, modelsOf(cells), profiles); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
@@ -76,146 +68,107 @@ func newBed(ctx context.Context, profiles bool) (*bed, error) {
 
 func (b *bed) binary() string { return filepath.Join(b.dir, "evenkeel") }
 
-func (b *bed) start(ctx context.Context, profiles bool) error {
-	binary, flags := b.binary(), "-s -w"
+func (b *bed) start(ctx context.Context, used []model, profiles bool) (err error) {
+	flags := "-s -w"
 	if profiles {
 		flags = ""
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", flags, "-o", binary, "evenkeel/cmd/evenkeel")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", flags, "-o", b.binary(), "evenkeel/cmd/evenkeel")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", errors.Join(err, ctx.Err()), out)
 	}
-	for _, m := range models {
-		if err := b.startEngines(ctx, binary, m); err != nil {
+	if b.certs, err = newCerts(b.dir); err != nil {
+		return err
+	}
+	for _, m := range used {
+		if err := b.startEngines(ctx, m); err != nil {
 			return err
 		}
 	}
-	if err := b.startEvenkeel(ctx, binary); err != nil || profiles {
-		return err
-	}
-	p, err := startNginx(b.dir, b.places)
-	if err != nil {
-		return err
-	}
-	b.processes, b.proxies[nginx] = append(b.processes, p), p
-	for _, place := range b.places {
-		if err := eventually(ctx, p, func() bool { return newConn(place.nginx).listening() }); err != nil {
+	// What is held is measured on proxies of its own: see hold.
+	used = slices.DeleteFunc(slices.Clone(used), func(m model) bool { return m.name == held.name })
+	for _, secure := range []bool{false, true} { // a listener has TLS or not
+		name := "evenkeel"
+		if secure {
+			name += "-tls"
+		}
+		served := slices.DeleteFunc(slices.Clone(used), func(m model) bool { return m.clientTLS != secure })
+		if len(served) == 0 {
+			continue
+		}
+		e, err := b.startEvenkeel(ctx, served, name)
+		if err != nil {
 			return err
 		}
+		b.balancers = append(b.balancers, e)
 	}
-	return nil
+	if profiles || len(used) == 0 {
+		return nil
+	}
+	_, err = b.startNginx(ctx, used, "nginx", workerConnections)
+	return err
 }
 
-func (c *conn) listening() bool {
-	defer c.close()
-	return c.dial() == nil
+// launch starts a program whose end close sees to.
+func (b *bed) launch(name string, args ...string) (*process, error) {
+	p, err := start(b.dir, name, args...)
+	if err == nil {
+		b.processes = append(b.processes, p)
+	}
+	return p, err
 }
 
-// model is a model of the mock engines; how fast they are is a matter of the model here.
-type model struct {
-	name       string
-	interToken time.Duration
+// end ends a program before the bed is closed.
+func (b *bed) end(p *process) error {
+	b.processes = slices.DeleteFunc(b.processes, func(other *process) bool { return other == p })
+	return p.stop()
 }
 
-var models = []model{{name: "fast"}, {name: "paced", interToken: 10 * time.Millisecond}}
+var (
+	engineLine  = regexp.MustCompile(`(?m)^engine +https?://(\S+)`)
+	controlLine = regexp.MustCompile(`(?m)^control (\S+)/engines`)
+)
 
-var engineLine = regexp.MustCompile(`(?m)^engine +http://(\S+)`)
-
-func (b *bed) startEngines(ctx context.Context, binary string, m model) error {
+func (b *bed) startEngines(ctx context.Context, m model) error {
 	ports := strings.TrimSuffix(strings.Repeat("0,", engines), ",")
-	p, err := start(b.dir, "mock-"+m.name, binary, "mock", "--ports", ports, "--model", m.name,
-		"--inter-token", m.interToken.String(), "--output-tokens", "1000")
+	args := []string{b.binary(), "mock", "--ports", ports, "--model", m.name, "--inter-token", m.interToken.String(), "--output-tokens", "1000"}
+	to := way{}
+	if m.engineTLS {
+		args = append(args, "--tls-cert", b.certs.cert, "--tls-key", b.certs.key)
+		to.tls = b.certs.client
+	}
+	p, err := b.launch("mock-"+m.name, args...)
 	if err != nil {
 		return err
 	}
-	b.processes = append(b.processes, p)
+	control, err := p.await(ctx, controlLine, 1) // the last line
+	if err != nil {
+		return err
+	}
 	lines, err := p.await(ctx, engineLine, engines)
 	if err != nil {
 		return err
 	}
-	var at place
 	for _, line := range lines {
-		at.engines = append(at.engines, line[1])
+		to.addresses = append(to.addresses, line[1])
 	}
-	b.places[m.name] = at
+	b.places[m.name] = place{direct: to}
+	b.mocks[m.name] = control[0][1]
 	return nil
-}
-
-var listenLine = regexp.MustCompile(`\bmsg=listening for=(\w+) addr=(\S+)`)
-
-// startEvenkeel runs evenkeel as it is without configuration: metrics, the ring for explain and the log are on.
-func (b *bed) startEvenkeel(ctx context.Context, binary string) error {
-	args := []string{binary, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
-	for _, m := range models {
-		for _, engine := range b.places[m.name].engines {
-			args = append(args, "http://"+engine)
-		}
-	}
-	p, err := start(b.dir, "evenkeel", args...)
-	if err != nil {
-		return err
-	}
-	b.processes, b.proxies[evenkeel] = append(b.processes, p), p
-	lines, err := p.await(ctx, listenLine, 2)
-	if err != nil {
-		return err
-	}
-	for _, line := range lines {
-		switch line[1] {
-		case "admin":
-			b.admin = "http://" + line[2]
-		case "data":
-			for name, place := range b.places {
-				place.evenkeel = line[2]
-				b.places[name] = place
-			}
-		}
-	}
-	return eventually(ctx, p, func() bool {
-		d, err := b.deployments()
-		return err == nil && len(d) == engines*len(models)
-	})
-}
-
-// deployment is what is used of the admin listener's /deployments.
-type deployment struct {
-	ID       string `json:"id"`
-	InFlight int    `json:"in_flight"`
-	Totals   struct {
-		Faults uint64 `json:"faults"`
-	} `json:"totals"`
-}
-
-func (b *bed) deployments() ([]deployment, error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Get(b.admin + "/deployments")
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		return nil, err
-	}
-	var all struct {
-		Deployments []deployment `json:"deployments"`
-	}
-	if err := json.Unmarshal(body, &all); err != nil {
-		return nil, fmt.Errorf("%s/deployments: %w: %.200s", b.admin, err, body)
-	}
-	return all.Deployments, nil
 }
 
 // settled reports what evenkeel holds on to or complains of although nothing was wrong and all is over.
 func (b *bed) settled() error {
-	all, err := b.deployments()
-	if err != nil {
-		return err
-	}
-	for _, d := range all {
-		if d.InFlight != 0 || d.Totals.Faults != 0 {
-			return fmt.Errorf("evenkeel counts %d requests in flight and %d faults at %s after the run, want none", d.InFlight, d.Totals.Faults, d.ID)
+	for _, e := range b.balancers {
+		all, err := e.deployments()
+		if err != nil {
+			return err
+		}
+		for _, d := range all {
+			if d.InFlight != 0 || d.Totals.Faults != 0 {
+				return fmt.Errorf("evenkeel counts %d requests in flight and %d faults at %s after the run, want none", d.InFlight, d.Totals.Faults, d.ID)
+			}
 		}
 	}
 	return nil

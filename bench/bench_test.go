@@ -67,7 +67,7 @@ func TestStoppedAtOnce(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b, err := newBed(ctx, false)
+	b, err := newBed(ctx, cells, false)
 	if b != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("newBed: %v, %v, want that it was cancelled", b, err)
 	}
@@ -121,11 +121,11 @@ func TestParse(t *testing.T) {
 	}
 	f("", "")
 	f("--cells small,burst --rounds 2 --seconds 0.5 --streams 10 --write x", "")
-	f("--cells smal", `there is no cell "smal"; there are small, paced, burst`)
+	f("--cells smal", `there is no cell "smal"; there are small, rate, paced, burst, `)
 	f("--rounds 0", "--rounds 0: at least 1")
 	f("--seconds 0", "--seconds 0: use 0.1 to 3600")
 	f("--seconds NaN", "--seconds NaN")
-	f("--streams 3", "--streams 3: at least one for each of 5 rounds")
+	f("--streams -3", "--streams -3: it cannot be negative")
 	f("extra", `"extra": there are only flags`)
 }
 
@@ -204,22 +204,25 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 		return false
 	})
 	defer close(over)
-	ctx, cancel := context.WithCancel(t.Context())
-	l := newLoad(cells[2], []string{address}, nil)
-	defer l.close()
-	b := &bed{}
-	result := make(chan error, 1)
-	go func() {
-		_, err := b.measureCount(ctx, 100, l, direct)
-		result <- err
-	}()
-	<-asked
-	cancel()
-	if err := <-result; !errors.Is(err, context.Canceled) {
-		t.Errorf("measureCount: %v, want that it was cancelled", err)
-	}
-	if sum := l.tally(); sum.wrong() != 0 || sum.complete != 0 {
-		t.Errorf("what we broke off ourselves counts: %+v", sum)
+	for _, c := range []cell{{model: "m", concurrency: 32, stream: true}, {model: "m", concurrency: 32, rate: 1000}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		to := way{addresses: []string{address}}
+		l := newLoad(c, to, nil)
+		defer l.close()
+		b := &bed{places: map[string]place{"m": {direct: to}}}
+		result := make(chan error, 1)
+		go func() {
+			_, err := b.measure(ctx, time.Hour, l, direct)
+			result <- err
+		}()
+		<-asked
+		cancel()
+		if err := <-result; !errors.Is(err, context.Canceled) {
+			t.Errorf("measure: %v, want that it was cancelled", err)
+		}
+		if sum := l.tally(); sum.asked() != 0 {
+			t.Errorf("what we broke off ourselves counts: %+v", sum)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,33 +16,78 @@ import (
 
 const (
 	readBuffer    = 16 << 10
-	longestAnswer = 4 << 20          // bytes of a body
-	patience      = 30 * time.Second // for one whole answer
+	longestAnswer = 4 << 20         // bytes of a body
+	patience      = 2 * time.Minute // for one whole answer
 )
 
-// conn is a persistent HTTP/1.1 connection that costs little beside what is measured. It knows no more of HTTP than
-// the targets use. It is for one goroutine.
-type conn struct {
-	addr string
-	nc   net.Conn // nil when not connected
-	br   *bufio.Reader
-	body []byte // of the last answer, without its framing
+// asker makes one request after another and reads the answers. It is for one goroutine.
+type asker interface {
+	// ask makes the request and reads the whole answer. When ctx ends, it breaks off. After an error the next call makes
+	// a new connection where one is needed.
+	ask(ctx context.Context, each watch) error
+	answer() []byte // the body of the last answer, until the next
+	id() string     // evenkeel's name for the last answer, empty if it has none
+	close()
 }
+
+// idHeader is the field of an answer that names the exchange, for explain.
+const idHeader = "x-evenkeel-id"
 
 // watch is told of the events of a stream as they come. n is the index of the event, at the time its bytes were read.
 type watch func(n int, at time.Time)
 
-func newConn(addr string) *conn { return &conn{addr: addr, br: bufio.NewReaderSize(nil, readBuffer)} }
+// counter finds events in a body that grows.
+type counter struct{ events, seen int }
 
-func (c *conn) dial() error {
-	nc, err := net.DialTimeout("tcp", c.addr, patience)
+func (c *counter) tell(body []byte, at time.Time, each watch) {
+	for {
+		i := bytes.Index(body[c.seen:], []byte("\n\n"))
+		if i < 0 {
+			return
+		}
+		c.seen += i + 2
+		each(c.events, at)
+		c.events++
+	}
+}
+
+// conn is a persistent HTTP/1.1 connection that costs little beside what is measured. It knows no more of HTTP than
+// the targets use.
+type conn struct {
+	addr     string
+	tls      *tls.Config // nil = none
+	request  []byte
+	nc       net.Conn // nil when not connected
+	br       *bufio.Reader
+	body     []byte // of the last answer, without its framing
+	answered string // ID of the last answer
+}
+
+func newConn(addr string, secure *tls.Config, request []byte) *conn {
+	return &conn{addr: addr, tls: secure, request: request, br: bufio.NewReaderSize(nil, readBuffer)}
+}
+
+func (c *conn) dial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	nc, err := new(net.Dialer).DialContext(ctx, "tcp", c.addr)
 	if err != nil {
 		return err
+	}
+	if c.tls != nil {
+		secure := tls.Client(nc, c.tls)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return errors.Join(err, nc.Close())
+		}
+		nc = secure
 	}
 	c.nc = nc
 	c.br.Reset(nc)
 	return nil
 }
+
+func (c *conn) answer() []byte { return c.body }
+func (c *conn) id() string     { return c.answered }
 
 func (c *conn) close() {
 	if c.nc != nil {
@@ -49,33 +96,35 @@ func (c *conn) close() {
 	}
 }
 
-// do sends a request and reads the whole answer into c.body. After an error the connection is closed and the next call
-// makes a new one.
-func (c *conn) do(request []byte, each watch) error {
+func (c *conn) ask(ctx context.Context, each watch) error {
 	if c.nc == nil {
-		if err := c.dial(); err != nil {
+		if err := c.dial(ctx); err != nil {
 			return err
 		}
 	}
-	keep, err := c.exchange(request, each)
+	nc := c.nc
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	keep, err := c.exchange(each)
+	stop()
 	if err != nil || !keep {
 		c.close()
 	}
 	return err
 }
 
-func (c *conn) exchange(request []byte, each watch) (keep bool, err error) {
-	c.body = c.body[:0]
+func (c *conn) exchange(each watch) (keep bool, err error) {
+	c.body, c.answered = c.body[:0], ""
 	if err := c.nc.SetDeadline(time.Now().Add(patience)); err != nil {
 		return false, err
 	}
-	if _, err := c.nc.Write(request); err != nil {
+	if _, err := c.nc.Write(c.request); err != nil {
 		return false, fmt.Errorf("write: %w", err)
 	}
 	h, err := readHead(c.br)
 	if err != nil {
 		return false, fmt.Errorf("head: %w", err)
 	}
+	c.answered = h.id
 	if h.chunked {
 		err = c.chunks(each)
 	} else {
@@ -96,6 +145,7 @@ type head struct {
 	length  int // −1 if there is none
 	chunked bool
 	keep    bool
+	id      string
 }
 
 func readHead(br *bufio.Reader) (head, error) {
@@ -147,6 +197,10 @@ func (h *head) field(line []byte) error {
 		if bytes.EqualFold(name, []byte("transfer-encoding")) {
 			h.chunked = strings.EqualFold(string(bytes.TrimSpace(value)), "chunked")
 		}
+	case len(idHeader):
+		if bytes.EqualFold(name, []byte(idHeader)) {
+			h.id = string(bytes.TrimSpace(value))
+		}
 	case len("connection"):
 		if bytes.EqualFold(name, []byte("connection")) && strings.EqualFold(string(bytes.TrimSpace(value)), "close") {
 			h.keep = false
@@ -178,7 +232,7 @@ func (c *conn) fixed(n int) error {
 // chunks reads a chunked body and tells of the events in it.
 func (c *conn) chunks(each watch) error {
 	at := time.Now() // of what came with the head
-	events, seen := 0, 0
+	var found counter
 	for {
 		if each != nil && c.br.Buffered() == 0 {
 			if _, err := c.br.Peek(1); err != nil {
@@ -200,14 +254,8 @@ func (c *conn) chunks(each watch) error {
 		if n == 0 {
 			return nil
 		}
-		for each != nil {
-			i := bytes.Index(c.body[seen:], []byte("\n\n"))
-			if i < 0 {
-				break
-			}
-			seen += i + 2
-			each(events, at)
-			events++
+		if each != nil {
+			found.tell(c.body, at, each)
 		}
 	}
 }

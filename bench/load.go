@@ -1,106 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// cell is one kind of load.
-type cell struct {
-	name        string
-	about       string
-	model       string
-	concurrency int
-	tokens      int // of each answer
-	stream      bool
-	timed       bool    // run for a window of time; else for a number of streams
-	unit        string  // what CPU time is counted per
-	bound       float64 // the most CPU time per unit, as a multiple of nginx's; 0 = none is set
-}
-
-var cells = []cell{
-	{name: "small", about: "answers of 16 tokens, not streamed, 64 connections that ask again at once", model: "fast",
-		concurrency: 64, tokens: 16, timed: true, unit: "request", bound: 4.5},
-	{name: "paced", about: "200 streams of 100 tokens at a time, 10 ms between tokens", model: "paced",
-		concurrency: 200, tokens: 100, stream: true, timed: true, unit: "event", bound: 1.6},
-	{name: "burst", about: "streams of 20 tokens as fast as possible, 32 at a time", model: "fast",
-		concurrency: 32, tokens: 20, stream: true, unit: "event"},
-}
-
-func cellNames() []string {
-	var names []string
-	for _, c := range cells {
-		names = append(names, c.name)
-	}
-	return names
-}
-
-// request is the request of a cell, as it goes over the wire.
-func (c cell) request() []byte {
-	stream := ""
-	if c.stream {
-		stream = `,"stream":true,"stream_options":{"include_usage":true}`
-	}
-	body := fmt.Sprintf(`{"model":%q,"max_tokens":%d%s,"temperature":0.7,"messages":[`+
-		`{"role":"system","content":"You are a helpful assistant. Answer briefly."},`+
-		`{"role":"user","content":"Which way does the wind blow at the harbour today, and should we set sail?"}]}`, c.model, c.tokens, stream)
-	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nAccept: application/json\r\n"+
-		"Authorization: Bearer sk-bench\r\nContent-Type: application/json\r\nUser-Agent: evenkeel-bench\r\n"+
-		"Content-Length: %d\r\n\r\n%s", len(body), body)
-}
-
-// events is how many events a stream has: the role, the tokens, the finish, the usage, the end marker.
-func (c cell) events() int { return c.tokens + 4 }
-
-// units is how many units an answer counts for once it is complete.
-func (c cell) units() int {
-	if c.stream {
-		return c.events()
-	}
-	return 1
-}
-
-// answers are the bodies that the engines give to the request of a cell; they give the same each time.
-type answers [][]byte
-
-// ask learns what each engine answers.
-func ask(c cell, p place) (answers, error) {
-	var all answers
-	for _, engine := range p.engines {
-		conn := newConn(engine)
-		err := conn.do(c.request(), nil)
-		conn.close()
-		if err != nil {
-			return nil, fmt.Errorf("cell %s: engine %s: %w", c.name, engine, err)
-		}
-		if n := bytes.Count(conn.body, []byte("\n\n")); c.stream && (n != c.events() || !bytes.HasSuffix(conn.body, []byte("data: [DONE]\n\n"))) {
-			return nil, fmt.Errorf("cell %s: engine %s: a stream of %d events, want %d and [DONE]", c.name, engine, n, c.events())
-		}
-		all = append(all, conn.body)
-	}
-	return all, nil
-}
-
-// find returns which engine gave an answer, −1 if none did.
-func (a answers) find(body []byte) int {
-	for i, want := range a {
-		if bytes.Equal(body, want) {
-			return i
-		}
-	}
-	return -1
-}
-
 // tally is what became of the requests of one target in one cell.
 type tally struct {
 	complete int
 	lost     int // with an error that the client could see
 	changed  int // that looked complete and were not what an engine said
+	late     int // sent more than tooLate after their time on a schedule
 	byEngine [engines]int
 	examples []string // of what was lost or changed
 }
@@ -109,6 +24,7 @@ func (t *tally) add(o tally) {
 	t.complete += o.complete
 	t.lost += o.lost
 	t.changed += o.changed
+	t.late += o.late
 	for i, n := range o.byEngine {
 		t.byEngine[i] += n
 	}
@@ -119,29 +35,47 @@ func (t *tally) add(o tally) {
 const mostExamples = 5
 
 func (t *tally) wrong() int { return t.lost + t.changed }
+func (t *tally) asked() int { return t.complete + t.wrong() }
 
 // load is the clients of one target in one cell.
 type load struct {
 	cell    cell
-	request []byte
 	want    answers
 	clients []*client
-	record  atomic.Bool // take times
+	record  atomic.Bool            // take times
+	latest  atomic.Pointer[string] // ID of an answer that has just come
 }
 
-func newLoad(c cell, addresses []string, want answers) *load {
-	l := &load{cell: c, request: c.request(), want: want}
+func newLoad(c cell, to way, want answers) *load {
+	l := &load{cell: c, want: want}
+	request, body := c.request(), c.body()
+	var shared [h2Clients]*http.Transport
 	for i := range c.concurrency {
-		l.clients = append(l.clients, &client{load: l, conn: newConn(addresses[i%len(addresses)])})
+		address := to.addresses[i%len(to.addresses)]
+		var conn asker
+		if c.h2 && to.proxy != nil {
+			t := &shared[i%h2Clients]
+			if *t == nil {
+				*t = newTransport(to.tls)
+			}
+			conn = &h2stream{transport: *t, url: "https://" + address + path, request: body}
+		} else {
+			conn = newConn(address, to.tls, request)
+		}
+		l.clients = append(l.clients, &client{load: l, conn: conn})
 	}
 	return l
 }
 
-// run lets every client make requests for as long as next says so, starting them evenly over the time given, and
-// waits for all answers. When ctx ends, running requests are broken off.
+// run makes requests for as long as next says so and waits for all answers: on the cell's schedule, or each client one
+// after another, the clients starting evenly over the time given. When ctx ends, running requests are broken off.
 func (l *load) run(ctx context.Context, over time.Duration, next func() bool) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	if l.cell.rate > 0 {
+		l.keepRate(ctx, next)
+		return
+	}
 	var all sync.WaitGroup
 	for i, c := range l.clients {
 		delay := over * time.Duration(i) / time.Duration(len(l.clients))
@@ -180,6 +114,14 @@ func (l *load) tally() tally {
 	return sum
 }
 
+// tallyAfter is tally for callers that have an error to pass on.
+func (l *load) tallyAfter(err error) (tally, error) {
+	if err != nil {
+		return tally{}, err
+	}
+	return l.tally(), nil
+}
+
 // times returns the times to first token and the gaps between tokens that were recorded. The clients must not run.
 func (l *load) times() (ttft, gaps []time.Duration) {
 	for _, c := range l.clients {
@@ -188,11 +130,19 @@ func (l *load) times() (ttft, gaps []time.Duration) {
 	return ttft, gaps
 }
 
-// client is one connection that makes one request after another.
+// answered is an answer that explain must know of.
+type answered struct {
+	id string
+	at time.Time // when it was complete
+}
+
+// client makes one request after another.
 type client struct {
 	load     *load
-	conn     *conn
+	conn     asker
+	due      chan time.Time // when to send, for requests on a schedule
 	tally    tally
+	answered []answered
 	received atomic.Int64 // units
 	_        [64]byte     // keeps the counters of two clients apart
 
@@ -201,29 +151,29 @@ type client struct {
 }
 
 func (c *client) run(ctx context.Context, next func() bool) {
+	for ctx.Err() == nil && next() {
+		c.once(ctx)
+	}
+}
+
+// once makes one request.
+func (c *client) once(ctx context.Context) {
 	var each watch
-	if c.load.cell.timed && c.load.cell.stream {
+	if c.load.cell.paced {
 		each = c.saw // a stream may be longer than the window: its events count as they come
 	}
-	for ctx.Err() == nil && next() {
-		if c.conn.nc == nil {
-			if err := c.conn.dial(); err != nil {
-				c.lose(err)
-				return
-			}
-		}
-		nc := c.conn.nc
-		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-		c.asked = time.Now()
-		err := c.conn.do(c.load.request, each)
-		stop()
-		if ctx.Err() != nil {
-			return
-		}
-		c.judge(err)
-		if each == nil && err == nil {
-			c.received.Add(int64(c.load.cell.units()))
-		}
+	c.asked = time.Now()
+	err := c.conn.ask(ctx, each)
+	if ctx.Err() != nil {
+		return
+	}
+	c.judge(err)
+	if each == nil && err == nil {
+		c.received.Add(int64(c.load.cell.units()))
+	}
+	if id := c.conn.id(); id != "" {
+		c.answered = append(c.answered, answered{id, time.Now()})
+		c.load.latest.Store(&id)
 	}
 }
 
@@ -232,10 +182,11 @@ func (c *client) judge(err error) {
 		c.lose(err)
 		return
 	}
-	engine := c.load.want.find(c.conn.body)
+	body := c.conn.answer()
+	engine := c.load.want.find(body)
 	if engine < 0 {
 		c.tally.changed++
-		c.example(fmt.Sprintf("an answer of %d bytes that no engine gave, ending in %q", len(c.conn.body), c.conn.body[max(0, len(c.conn.body)-120):]))
+		c.example(fmt.Sprintf("an answer of %d bytes that no engine gave, ending in %q", len(body), body[max(0, len(body)-120):]))
 		return
 	}
 	c.tally.complete++

@@ -71,7 +71,7 @@ func TestEveryLossIsSeen(t *testing.T) {
 		})
 		var left atomic.Int64
 		left.Store(3)
-		l := newLoad(cell{name: name, concurrency: 1, stream: true}, []string{address}, want)
+		l := newLoad(cell{name: name, concurrency: 1, stream: true}, way{addresses: []string{address}}, want)
 		defer l.close()
 		l.run(t.Context(), 0, func() bool { return left.Add(-1) >= 0 })
 		sum := l.tally()
@@ -109,7 +109,7 @@ func TestTimesOfEvents(t *testing.T) {
 		}
 		return true
 	})
-	c := newConn(address)
+	c := newConn(address, nil, cells[0].request())
 	defer c.close()
 	var at []time.Time
 	go func() {
@@ -118,7 +118,7 @@ func TestTimesOfEvents(t *testing.T) {
 		}
 	}()
 	begun := time.Now()
-	err := c.do(cells[1].request(), func(n int, when time.Time) {
+	err := c.ask(t.Context(), func(n int, when time.Time) {
 		if n != len(at) {
 			t.Errorf("event %d is called %d", len(at), n)
 		}
@@ -149,7 +149,7 @@ func TestRequestsAreWhatTheySay(t *testing.T) {
 
 func TestClientsStartOneAfterAnother(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	l := newLoad(cells[0], []string{"127.0.0.1:1"}, nil)
+	l := newLoad(cells[0], way{addresses: []string{"127.0.0.1:1"}}, nil)
 	var asked atomic.Int64
 	l.run(ctx, time.Hour, func() bool { // only the first starts within this test
 		asked.Add(1)
@@ -168,7 +168,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200\r\nContent-Length: 99999999999\r\n\r\n"))
 	f.Add([]byte("HTTP/1.1 \r\n\r\n"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := newConn("")
+		c := newConn("", nil, nil)
 		c.br.Reset(bytes.NewReader(raw))
 		h, err := readHead(c.br)
 		if err != nil {

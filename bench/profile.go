@@ -45,7 +45,7 @@ var tops = []struct {
 
 // profile runs cells against evenkeel alone and writes its profiles into a folder for each.
 func profile(ctx context.Context, o options, w io.Writer) (err error) {
-	b, err := newBed(ctx, true)
+	b, err := newBed(ctx, o.cells, true)
 	if err != nil {
 		return err
 	}
@@ -69,11 +69,15 @@ func (b *bed) profile(ctx context.Context, o options, c cell, dir string) error 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	want, err := ask(c, b.places[c.model])
+	if c.held > 0 {
+		return errors.New("it has no load to profile")
+	}
+	want, err := b.ask(ctx, c)
 	if err != nil {
 		return err
 	}
-	l := newLoad(c, b.places[c.model].addresses(evenkeel), want)
+	to := b.places[c.model][evenkeel]
+	l := newLoad(c, to, want)
 	defer l.close()
 	var over atomic.Bool
 	ended := make(chan struct{})
@@ -84,7 +88,7 @@ func (b *bed) profile(ctx context.Context, o options, c cell, dir string) error 
 	err = sleep(ctx, 2*time.Second) // of warming up
 	var first sample
 	for i, stage := range stages {
-		take := func() error { return b.take(ctx, max(1, int(o.seconds)), stage, dir) }
+		take := func() error { return to.balancer.take(ctx, max(1, int(o.seconds)), stage, dir) }
 		if i > 0 {
 			err = errors.Join(err, take())
 		} else if err == nil {
@@ -104,14 +108,14 @@ func (b *bed) profile(ctx context.Context, o options, c cell, dir string) error 
 }
 
 // take takes profiles at the same time.
-func (b *bed) take(ctx context.Context, seconds int, stage []taken, dir string) error {
+func (e *balancer) take(ctx context.Context, seconds int, stage []taken, dir string) error {
 	results := make(chan error, len(stage))
 	for _, t := range stage {
 		path := t.path
 		if strings.Contains(path, "%d") {
 			path = fmt.Sprintf(path, seconds)
 		}
-		go func() { results <- download(ctx, b.admin+"/debug/pprof/"+path, filepath.Join(dir, t.file+".pprof")) }() // ends with the profile, or ctx
+		go func() { results <- download(ctx, e.admin+"/debug/pprof/"+path, filepath.Join(dir, t.file+".pprof")) }() // ends with the profile, or ctx
 	}
 	var problems []error
 	for range stage {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"regexp"
@@ -58,161 +57,211 @@ func describe(ctx context.Context) (about, error) {
 func render(a about, o options, r results) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# What the balancer costs\n\nMeasured %s on %s. Load average at the start: %s.\n\n", a.date, a.machine(), a.load)
-	fmt.Fprintf(&b, "One run of `make bench`: %d rounds, direct, nginx and evenkeel interleaved on the same mock engines over loopback. ", o.rounds)
-	fmt.Fprintf(&b, "Medians of the rounds; ratios are paired within each round. CPU time is the process's own, user and system, from /proc: "+
-		"all of nginx's processes, all of evenkeel's threads. The load, the engines and the proxy share the machine, so rates say little and CPU time much. "+
-		"nginx runs one worker per core, unbuffered, with connections kept on both sides and an access log; evenkeel as it is without "+
-		"configuration, with its metrics, the ring for `explain` and a log line per request; both write their logs in batches. Every answer is compared byte for byte with what the engine gives.\n\n")
+	fmt.Fprintf(&b, "One run of `make bench`: %d rounds, direct, nginx and evenkeel interleaved on the same mock engines over loopback, three for each model. "+
+		"Windows of %v, after a warm-up. Medians of the rounds; ratios are paired within each round. "+
+		"CPU time is the process's own, user and system, from /proc: all of nginx's processes, all of evenkeel's threads. "+
+		"The load, the engines and the proxy share the machine, so rates say little and CPU time much.\n\n", o.rounds, o.window())
+	b.WriteString("nginx runs one worker per core, unbuffered towards the client, request bodies in memory, with connections kept on both sides and an access log. " +
+		"evenkeel runs with its defaults: it routes over three deployments, meters tokens, counts metrics, keeps the ring for `explain` and logs a line for each request. " +
+		"Both write their logs to a file in batches. Every answer is compared byte for byte with what the engine gives.\n\n")
 	for _, c := range o.cells {
-		fmt.Fprintf(&b, "- **%s**: %s%s\n", c.name, c.about, length(c, o))
+		fmt.Fprintf(&b, "- **%s**: %s\n", c.name, c.about)
 	}
 	b.WriteString("\nAn event is one server-sent event: nearly always one token, sent by the engine in its own write.\n")
 	renderCPU(&b, o, r)
+	renderRates(&b, o, r)
 	renderLatency(&b, o, r)
+	renderMemory(&b, o, r)
+	renderProofs(&b, o, r)
 	renderTally(&b, o, r)
 	return b.String()
 }
 
-func length(c cell, o options) string {
-	if c.timed {
-		return fmt.Sprintf("; windows of %v", o.window())
+// verdict says how a figure stands to what was set for it.
+func verdict(figure, bound, stretch float64) string {
+	switch {
+	case bound == 0:
+		return "–"
+	case figure <= stretch:
+		return "stretch met"
+	case figure <= bound:
+		return "met"
 	}
-	return fmt.Sprintf("; %d streams for each target", o.streams/o.rounds*o.rounds)
+	return "missed"
+}
+
+// limit prints a bound; – if there is none.
+func limit(x float64) string {
+	if x == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%g", x)
+}
+
+// loads are the cells with a load, not those that hold streams.
+func loads(all []cell) []cell {
+	return slices.DeleteFunc(slices.Clone(all), func(c cell) bool { return c.held > 0 })
 }
 
 func renderCPU(b *strings.Builder, o options, r results) {
-	b.WriteString("\n## CPU time\n\n| cell | per | nginx µs | evenkeel µs | evenkeel ÷ nginx | min–max | bound | RSS MB nginx | RSS MB evenkeel |\n" +
-		"| --- | --- | --: | --: | --: | --: | --: | --: | --: |\n")
-	for _, c := range o.cells {
+	if len(loads(o.cells)) == 0 {
+		return
+	}
+	b.WriteString("\n## CPU time\n\n| cell | per | nginx µs | evenkeel µs | evenkeel ÷ nginx | min–max | bound | stretch | verdict | RSS MB nginx | RSS MB evenkeel |\n" +
+		"| --- | --- | --: | --: | --: | --: | --: | --: | --- | --: | --: |\n")
+	for _, c := range loads(o.cells) {
 		ours, theirs := r.samples[c.name][evenkeel], r.samples[c.name][nginx]
 		ratios := paired(ours, theirs, func(ours, theirs sample) float64 { return ratio(ours.perUnit(), theirs.perUnit()) })
-		bound := "–"
-		if c.bound > 0 {
-			bound = fmt.Sprintf("%g", c.bound)
-			if median(ratios) > c.bound {
-				bound += ", missed"
-			}
-		}
-		fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s | %s–%s | %s | %.0f | %.0f |\n", c.name, c.unit,
+		fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s | %s–%s | %s | %s | %s | %.0f | %.0f |\n", c.name, c.unit,
 			median(each(theirs, sample.perUnit)), median(each(ours, sample.perUnit)),
-			figure(median(ratios)), figure(slices.Min(ratios)), figure(slices.Max(ratios)), bound,
+			figure(median(ratios)), figure(slices.Min(ratios)), figure(slices.Max(ratios)), limit(c.bound), limit(c.stretch), verdict(median(ratios), c.bound, c.stretch),
 			median(each(theirs, megabytes)), median(each(ours, megabytes)))
-	}
-	b.WriteString("\n| units per second | direct | nginx | evenkeel |\n| --- | --: | --: | --: |\n")
-	for _, c := range o.cells {
-		fmt.Fprintf(b, "| %s | %.0f | %.0f | %.0f |\n", c.name, median(each(r.samples[c.name][direct], sample.perSecond)),
-			median(each(r.samples[c.name][nginx], sample.perSecond)), median(each(r.samples[c.name][evenkeel], sample.perSecond)))
 	}
 }
 
 func megabytes(s sample) float64 { return float64(s.rss) / 1e6 }
 
+func renderRates(b *strings.Builder, o options, r results) {
+	if len(loads(o.cells)) == 0 {
+		return
+	}
+	b.WriteString("\n| units per second | direct | nginx | evenkeel |\n| --- | --: | --: | --: |\n")
+	for _, c := range loads(o.cells) {
+		fmt.Fprintf(b, "| %s |", c.name)
+		for _, t := range targets {
+			fmt.Fprintf(b, " %.0f |", median(each(r.samples[c.name][t], sample.perSecond)))
+		}
+		b.WriteString("\n")
+	}
+	for _, c := range o.cells {
+		if c.rate == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\nSent more than %v after their time in cell %s:", tooLate, c.name)
+		for i, t := range targets {
+			sum := r.tallies[c.name][t]
+			fmt.Fprintf(b, "%s %d of %d by %s", strings.Repeat(",", min(i, 1)), sum.late, sum.asked(), t)
+		}
+		b.WriteString(". The load and the programs it measures share the cores: most of it is waiting for one.\n")
+	}
+}
+
+// What evenkeel may add to a time of a stream more than nginx does; the greater one where the machine itself varies more.
+const (
+	mayAdd      = 0.1 // milliseconds
+	mayAddNoisy = 0.3
+)
+
+// times are the times of streams with a pace, in milliseconds.
+var times = []struct {
+	name string
+	of   func(sample) float64
+}{
+	{"TTFT mean", func(s sample) float64 { return s.ttftMean.Seconds() * 1e3 }},
+	{"TTFT p99", func(s sample) float64 { return s.ttft99.Seconds() * 1e3 }},
+	{"gap p99", func(s sample) float64 { return s.gap99.Seconds() * 1e3 }},
+}
+
 // renderLatency shows what the proxies add to the times of the streams whose tokens have a pace.
 func renderLatency(b *strings.Builder, o options, r results) {
 	for _, c := range o.cells {
-		if !c.timed || !c.stream {
+		if !c.paced {
 			continue
 		}
+		samples := r.samples[c.name]
 		fmt.Fprintf(b, "\n## Time added to %s streams\n\nMilliseconds; direct as it is, the others as what they add to it.\n\n"+
 			"| target | TTFT mean | min–max | TTFT p99 | min–max | gap p99 | min–max |\n| --- | --: | --: | --: | --: | --: | --: |\n", c.name)
 		for _, t := range targets {
 			fmt.Fprintf(b, "| %s |", t)
-			for _, of := range []func(sample) time.Duration{
-				func(s sample) time.Duration { return s.ttftMean }, func(s sample) time.Duration { return s.ttft99 }, func(s sample) time.Duration { return s.gap99 },
-			} {
-				added := paired(r.samples[c.name][t], r.samples[c.name][direct], func(s, base sample) float64 {
+			for _, time := range times {
+				added := paired(samples[t], samples[direct], func(s, base sample) float64 {
 					if t == direct {
-						return of(s).Seconds() * 1e3
+						return time.of(s)
 					}
-					return (of(s) - of(base)).Seconds() * 1e3
+					return time.of(s) - time.of(base)
 				})
 				fmt.Fprintf(b, " %.2f | %.2f–%.2f |", median(added), slices.Min(added), slices.Max(added))
 			}
 			b.WriteString("\n")
 		}
+		fmt.Fprintf(b, "\n| evenkeel − nginx | median | min–max | direct's own spread | bound | stretch | verdict |\n| --- | --: | --: | --: | --: | --: | --- |\n")
+		for _, time := range times {
+			more := paired(samples[evenkeel], samples[nginx], func(ours, theirs sample) float64 { return time.of(ours) - time.of(theirs) })
+			base := each(samples[direct], time.of)
+			spread := slices.Max(base) - slices.Min(base)
+			bound := mayAdd
+			if spread > mayAddNoisy {
+				bound = mayAddNoisy
+			}
+			fmt.Fprintf(b, "| %s | %.2f | %.2f–%.2f | %.2f | %g | 0 | %s |\n", time.name, median(more), slices.Min(more), slices.Max(more), spread, bound, verdict(median(more), bound, 0))
+		}
+		fmt.Fprintf(b, "\nThe bound is %g ms, and %g ms on a machine where direct's own figure varies by more than that.\n", mayAdd, mayAddNoisy)
+	}
+}
+
+func renderMemory(b *strings.Builder, o options, r results) {
+	header := "\n## Memory of open streams\n\nKB (1,000 bytes) of RSS for each open stream above what a fresh proxy has idle after its first requests; each stream has got its fourth event.\n\n" +
+		"| cell | streams | nginx KB | evenkeel KB | min–max | bound | stretch | verdict |\n| --- | --: | --: | --: | --: | --: | --: | --- |\n"
+	short := false
+	for _, c := range o.cells {
+		if c.held == 0 {
+			continue
+		}
+		ours := each(r.samples[c.name][evenkeel], sample.kilobytesEach)
+		fmt.Fprintf(b, "%s| %s | %d | %.1f | %.1f | %.1f–%.1f | %s | %s | %s |\n", header, c.name, holdable(c.held),
+			median(each(r.samples[c.name][nginx], sample.kilobytesEach)), median(ours), slices.Min(ours), slices.Max(ours),
+			limit(c.bound), limit(c.stretch), verdict(median(ours), c.bound, c.stretch))
+		header, short = "", short || holdable(c.held) < c.held
+	}
+	if short {
+		fmt.Fprintf(b, "\nFewer streams than the name of the cell says: a process may open %d files here, and a proxy needs two for a stream.\n", fileLimit())
+	}
+}
+
+func renderProofs(b *strings.Builder, o options, r results) {
+	if len(loads(o.cells)) == 0 {
+		return
+	}
+	b.WriteString("\n## Everything on\n\nOver all rounds, warm-ups included. Tokens are prompt + output, as evenkeel metered them and as the engines counted them. " +
+		fmt.Sprintf("Explained at once: the newest answer, asked about every %v while the load ran. Explained afterwards: of the answers that the ring still held when the load had ended, up to %d, evenly chosen; ", askEvery, mostExplained) +
+		"the ring has its default bound. Explained means: one attempt, with its deployment and all candidates of the decision.\n\n" +
+		"| cell | asked | counted | logged | tokens metered | tokens of the engines | explained at once | explained afterwards | in the ring |\n" +
+		"| --- | --: | --: | --: | --: | --: | --: | --: | --: |\n")
+	for _, c := range loads(o.cells) {
+		p := r.proofs[c.name]
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %d + %d | %d + %d | %d of %d | %d of %d | %d |\n", c.name, p.asked, p.requests, p.lines,
+			p.input, p.output, p.engineInput, p.engineOutput, p.sampled, p.sampledOf, p.explained, p.explainedOf, p.inReach)
+	}
+	for _, problem := range r.unproven() {
+		fmt.Fprintf(b, "\nWrong: `%s`\n", problem)
 	}
 }
 
 func renderTally(b *strings.Builder, o options, r results) {
 	b.WriteString("\n## Answers\n\nLost: the client saw an error. Changed: it saw a complete answer that is not what the engine gave, a silent cut for instance.\n\n" +
 		"| cell | target | complete | lost | changed | by engine |\n| --- | --- | --: | --: | --: | --- |\n")
-	for _, c := range o.cells {
+	line := func(cell string, t target, sum *tally) {
+		fmt.Fprintf(b, "| %s | %s | %d | %d | %d | %s |\n", cell, t, sum.complete, sum.lost, sum.changed,
+			strings.Join(strings.Fields(strings.Trim(fmt.Sprint(sum.byEngine), "[]")), ", "))
+	}
+	for _, c := range loads(o.cells) {
 		for _, t := range targets {
-			sum := r.tallies[c.name][t]
-			fmt.Fprintf(b, "| %s | %s | %d | %d | %d | %s |\n", c.name, t, sum.complete, sum.lost, sum.changed,
-				strings.Join(strings.Fields(strings.Trim(fmt.Sprint(sum.byEngine), "[]")), ", "))
+			line(c.name, t, r.tallies[c.name][t])
 		}
 	}
-	for _, c := range o.cells {
+	if r.many.asked() > 0 {
+		line("burst, once more", evenkeel, r.many)
+	}
+	for _, c := range loads(o.cells) {
 		for _, t := range targets {
-			for _, example := range r.tallies[c.name][t].examples {
-				fmt.Fprintf(b, "\n%s, %s: `%s`\n", c.name, t, example)
-			}
+			examples(b, c.name, t, r.tallies[c.name][t])
 		}
 	}
+	examples(b, "burst, once more", evenkeel, r.many)
 }
 
-// paired applies f to the samples of the same round.
-func paired(a, b []sample, f func(a, b sample) float64) []float64 {
-	out := make([]float64, len(a))
-	for i := range a {
-		out[i] = f(a[i], b[i])
+func examples(b *strings.Builder, cell string, t target, sum *tally) {
+	for _, example := range sum.examples {
+		fmt.Fprintf(b, "\n%s, %s: `%s`\n", cell, t, example)
 	}
-	return out
-}
-
-func each(s []sample, f func(sample) float64) []float64 {
-	out := make([]float64, len(s))
-	for i := range s {
-		out[i] = f(s[i])
-	}
-	return out
-}
-
-// ratio is a ÷ b, NaN where there is nothing to divide by.
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return math.NaN()
-	}
-	return a / b
-}
-
-// figure prints a ratio; – if there is none.
-func figure(x float64) string {
-	if math.IsNaN(x) {
-		return "–"
-	}
-	return fmt.Sprintf("%.2f", x)
-}
-
-// median returns NaN of nothing.
-func median(x []float64) float64 {
-	if len(x) == 0 {
-		return math.NaN()
-	}
-	s := slices.Sorted(slices.Values(x))
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
-}
-
-func mean(d []time.Duration) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	var sum time.Duration
-	for _, x := range d {
-		sum += x
-	}
-	return sum / time.Duration(len(d))
-}
-
-// quantile returns the smallest value that at least the share q of the values do not exceed. It sorts d.
-func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	slices.Sort(d)
-	return d[max(int(math.Ceil(q*float64(len(d))))-1, 0)]
 }
