@@ -99,9 +99,11 @@ func (p *Proxy) Ready() string {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/livez":
+		linger(w, r, false)
 		plain(w, http.StatusOK, "ok\n")
 		return
 	case "/readyz":
+		linger(w, r, false)
 		if why := p.Ready(); why != "" {
 			plain(w, http.StatusServiceUnavailable, why+"\n")
 			return
