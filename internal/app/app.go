@@ -47,6 +47,7 @@ type App struct {
 	first     chan struct{} // closed when every endpoint has been asked once
 	firstOnce sync.Once
 
+	listeners listeners
 	strangers throttle // of lines about requests without a valid key
 
 	hurry     chan struct{} // closed when a drain may not go on
@@ -81,6 +82,9 @@ func New(c *config.Config, o Options) (*App, error) {
 		return nil, err
 	}
 	a.metrics = metrics
+	if a.listeners, err = newListeners(c, metrics, o.Logger); err != nil {
+		return nil, err
+	}
 	a.proxy = proxy.New(proxy.Options{
 		Router: a.router, Budget: a.budget, Logger: o.Logger, Done: a.finished,
 		Current: func() *proxy.Generation { return &a.current.Load().Proxy },
@@ -96,10 +100,16 @@ func New(c *config.Config, o Options) (*App, error) {
 func (a *App) Reload(c *config.Config) error {
 	old := a.current.Load().Config
 	kept, changed := keepFixed(old, c)
+	renew := func() {}
 	err := kept.Validate(CheckStrategy)
+	if err == nil {
+		renew, err = a.listeners.renewal(kept)
+	}
 	switch {
 	case err == nil:
-		err = a.adopt(kept)
+		if err = a.adopt(kept); err == nil {
+			renew()
+		}
 	case len(changed) > 0: // as a listener that others reach, for which c has no keys since it moves it
 		err = fmt.Errorf("it needs a restart, since %s can change only then: %w", strings.Join(changed, ", "), err)
 	}
@@ -131,9 +141,18 @@ func keepFixed(old, c *config.Config) (kept *config.Config, changed []string) {
 	keep("listen", k.Listen != old.Listen)
 	keep("admin", k.Admin != old.Admin)
 	keep("metrics", k.Metrics != old.Metrics)
+	keep("tls", k.TLS.On() != old.TLS.On())
+	keep("admin_tls", k.AdminTLS.On() != old.AdminTLS.On())
+	keep("h2c", k.H2C != old.H2C)
 	keep("log", k.Log != old.Log)
 	keep("explain.ring_mib", k.Explain != old.Explain)
-	k.Listen, k.Admin, k.Metrics, k.Log, k.Explain = old.Listen, old.Admin, old.Metrics, old.Log, old.Explain
+	k.Listen, k.Admin, k.Metrics, k.H2C, k.Log, k.Explain = old.Listen, old.Admin, old.Metrics, old.H2C, old.Log, old.Explain
+	if k.TLS.On() != old.TLS.On() { // other files are taken
+		k.TLS = old.TLS
+	}
+	if k.AdminTLS.On() != old.AdminTLS.On() {
+		k.AdminTLS = old.AdminTLS
+	}
 	return &k, changed
 }
 

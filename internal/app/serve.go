@@ -18,9 +18,17 @@ const (
 	headerTimeout = 10 * time.Second  // for a request's head
 	idleTimeout   = 120 * time.Second // for a connection without a request
 	maxHeader     = 64 << 10          // bytes
-	firstLook     = 3 * time.Second   // how long listening waits for endpoints to be asked once
-	cutPatience   = 5 * time.Second   // for cut streams to get their error event
-	drainLook     = 20 * time.Millisecond
+	// HTTP/2: requests that one connection may have running; what a client may send before it is read, so that one
+	// request's body does not hold up those beside it; and how soon a client that vanished is found out.
+	maxStreams        = 100
+	receiveStream     = 1 << 20
+	receiveConnection = 4 << 20
+	pingAfter         = 30 * time.Second
+	pingTimeout       = 15 * time.Second
+
+	firstLook   = 3 * time.Second // how long listening waits for endpoints to be asked once
+	cutPatience = 5 * time.Second // for cut streams to get their error event
+	drainLook   = 20 * time.Millisecond
 )
 
 // Listeners are the sockets to serve on. Metrics may be nil.
@@ -68,32 +76,36 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	defer stop()
 	a.metrics.Reloaded(true, time.Now())
 
+	work.Go(func() { a.listeners.watch(background) })
+
+	c := a.current.Load().Config
 	data := a.server(a.proxy)
+	data.Protocols.SetUnencryptedHTTP2(c.H2C)
 	admin := a.server(console.Handler(console.Options{
 		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
-		Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: adminHosts(a.current.Load().Config.Admin),
+		Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
 	}))
 	metrics := a.server(a.metrics.Handler())
 	failed := make(chan error, 3)
-	serve := func(s *http.Server, l net.Listener, what string) {
+	serve := func(s *http.Server, l net.Listener, as *listener) {
 		if l == nil {
 			return
 		}
-		a.logger.Info("listening", "for", what, "addr", l.Addr().String())
+		a.logger.Info("listening", "for", as.name, "addr", l.Addr().String(), "tls", as.identity != nil)
 		work.Go(func() {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("%s listener: %w", what, err)
+			if err := as.serve(s, l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("%s listener: %w", as.name, err)
 			}
 		})
 	}
-	serve(admin, l.Admin, "admin")
-	serve(metrics, l.Metrics, "metrics")
+	serve(admin, l.Admin, a.listeners.admin)
+	serve(metrics, l.Metrics, a.listeners.metrics)
 	select { // the first request should not meet an empty fleet; but an endpoint that hangs must not hold us up
 	case <-a.first:
 	case <-time.After(firstLook):
 	case <-ctx.Done():
 	}
-	serve(data, l.Data, "data")
+	serve(data, l.Data, a.listeners.data)
 
 	var err error
 	select {
@@ -118,8 +130,15 @@ func adminHosts(address string) []string {
 }
 
 func (a *App) server(h http.Handler) *http.Server {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true) // over TLS
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Protocols: protocols, HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: receiveConnection, MaxReceiveBufferPerStream: receiveStream,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
+		},
 		ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -89,6 +90,18 @@ func fromURLs(t *testing.T, key string, urls ...string) *config.Config {
 // start runs an App until the test ends. It returns once the data listener answers.
 func start(t *testing.T, c *config.Config) *world {
 	t.Helper()
+	return startTLS(t, c, nil)
+}
+
+// startTLS is start with what clients use for TLS.
+func startTLS(t *testing.T, c *config.Config, client *tls.Config) *world {
+	t.Helper()
+	scheme := func(l config.ListenerTLS) string {
+		if l.On() {
+			return "https://"
+		}
+		return "http://"
+	}
 	w := &world{t: t, log: newLogBuffer(), ended: make(chan struct{})}
 	a, err := New(c, Options{
 		Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Lines: Lines{w.log, true}, Version: "test",
@@ -101,8 +114,8 @@ func start(t *testing.T, c *config.Config) *world {
 		t.Fatal(err)
 	}
 	w.app = a
-	w.url, w.admin = "http://"+listeners.Data.Addr().String(), "http://"+listeners.Admin.Addr().String()
-	w.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: 2 * patience}
+	w.url, w.admin = scheme(c.TLS)+listeners.Data.Addr().String(), scheme(c.AdminTLS)+listeners.Admin.Addr().String()
+	w.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100, TLSClientConfig: client, ForceAttemptHTTP2: client != nil}, Timeout: 2 * patience}
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
 	go func() { // ends with ctx

@@ -17,6 +17,13 @@ type Config struct {
 	Listen  string `yaml:"listen"`
 	Admin   string `yaml:"admin"`
 	Metrics string `yaml:"metrics"`
+	// TLS and AdminTLS make Listen and Admin speak TLS.
+	TLS      ListenerTLS `yaml:"tls"`
+	AdminTLS ListenerTLS `yaml:"admin_tls"`
+	// H2C lets clients speak HTTP/2 without TLS, to those who know that they may (prior knowledge).
+	H2C bool `yaml:"h2c"`
+	// Connections bounds those of Listen.
+	Connections Connections `yaml:"connections"`
 	// Auth is AuthNone where the operator explicitly serves everybody, else empty.
 	Auth string `yaml:"auth"`
 	// Credentials is CredentialsClient where the client's own key goes upstream, else empty.
@@ -56,6 +63,14 @@ const (
 	CredentialsClient = "client"
 )
 
+// Connections bounds the connections that clients hold open. One more is closed at once.
+type Connections struct {
+	// Max is over all clients; 0 leaves it to what the process may open.
+	Max int `yaml:"max"`
+	// PerAddress is for one IPv4 address, or one IPv6 network of 64 bits; 0 is no limit.
+	PerAddress int `yaml:"per_address"`
+}
+
 // Endpoint is a base URL that serves models with one credential.
 type Endpoint struct {
 	Name string `yaml:"-"`
@@ -66,6 +81,12 @@ type Endpoint struct {
 	Kind string `yaml:"kind"`
 	// APIKey is sent upstream; empty sends none.
 	APIKey secret.String `yaml:"api_key"`
+	// TLS is for https URLs only.
+	TLS EndpointTLS `yaml:"tls"`
+	// Proxy is the address of an egress proxy, http://host:port; empty connects directly.
+	Proxy string `yaml:"proxy,proxy"`
+	// MaxConnections bounds what is open to the endpoint at one time; 0 is no limit.
+	MaxConnections int `yaml:"max_connections"`
 	// Limits hold for all deployments of this endpoint together.
 	Limits Limits `yaml:"limits"`
 	// Weight scales the capacity of all deployments of this endpoint; 0 is never picked.

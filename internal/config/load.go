@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -33,7 +34,7 @@ type File struct {
 // Problems. Call Validate on the result once flags are applied, also if there is an error: the result is then what could
 // be decoded, not to be used for anything else, and Validate lists those problems and its own.
 func Load(files []File, env func(string) (string, bool)) (*Config, []Warning, error) {
-	return load(files, sources{env: env, read: readSecret})
+	return load(files, sources{env: env, read: readSecret, pem: readPEM})
 }
 
 // LoadFiles reads the files at paths and the environment of the process, and then does what Load does. If a file cannot be
@@ -90,6 +91,10 @@ func load(files []File, s sources) (*Config, []Warning, error) {
 	c.decoded = report{problems: d.problems, dropped: d.dropped}
 	v := newValidator(c)
 	v.warnings = d.warnings
+	if s.pem != nil {
+		v.files(s.pem, time.Now())
+		c.decoded = report{problems: slices.Clone(v.problems), dropped: v.dropped}
+	}
 	v.content()
 	sortProblems(v.warnings, func(w Warning) Problem { return w.Problem })
 	return c, v.warnings, v.err()

@@ -48,7 +48,8 @@ func lines(warnings []Warning) string {
 
 // TestGoodFile compares a file that has every key with what it must give.
 func TestGoodFile(t *testing.T) {
-	got, warnings, err := Load(readAll(t, "testdata/good.yaml"), env("KEY_ONE", "sk-one", "HOST", "Alpha.Example"))
+	from := sources{env: env("KEY_ONE", "sk-one", "HOST", "Alpha.Example"), read: readSecret}
+	got, warnings, err := load(readAll(t, "testdata/good.yaml"), from)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +65,9 @@ func TestGoodFile(t *testing.T) {
 		ExposeHeaders:  []string{"deployment", "attempts", "decision"},
 		MaxBody:        3 << 19,
 		BodyMemory:     64 << 20,
+		AdminTLS:       ListenerTLS{"/etc/evenkeel/admin.pem", "admin.key", "testdata/ca.pem"},
+		H2C:            true,
+		Connections:    Connections{Max: 5000, PerAddress: 50},
 		DrainTimeout:   500 * time.Millisecond,
 		HoldTimeout:    90 * time.Second,
 		Strategy:       Strategy{"p2c_ewma", map[string]any{"half_life": "5s", "cold_after_seconds": 90}},
@@ -81,7 +85,8 @@ func TestGoodFile(t *testing.T) {
 			{Name: "alpha", URL: "https://alpha.example/openai", Kind: "openai-compatible", APIKey: secret.New("sk-literal"), Weight: 1, Models: []string{"small", "7"}},
 			{Name: "[::1]:8000", URL: "http://[::1]:8000", APIKey: secret.New("sk-from-a-file"), Weight: 1},
 			{Name: "openai", URL: "https://api.openai.com", Kind: "openai", Weight: 1, Limits: Limits{InFlight: 64, Tokens: 1, RPM: 60, TPM: 70}},
-			{Name: "idle", URL: "http://idle", Weight: 0},
+			{Name: "idle", URL: "https://idle", Weight: 0, TLS: EndpointTLS{"testdata/ca.pem", "testdata/c.pem", "testdata/c.key", "gpu"},
+				Proxy: "http://proxy:3128", MaxConnections: 9},
 		},
 		Models: []Model{
 			{

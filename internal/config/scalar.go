@@ -98,6 +98,12 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, f field, at *path) {
 	case f.url:
 		d.url(n, v, at)
 		return
+	case f.proxy:
+		d.proxy(n, v, at)
+		return
+	case f.file:
+		d.filePath(n, v, at)
+		return
 	case v.Type() == typeDuration:
 		var got time.Duration
 		if got, ok = parseDuration(f.written, text); ok {

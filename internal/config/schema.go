@@ -14,6 +14,8 @@ type field struct {
 	index []int
 	named bool // a slice of structs that is written as a map by name
 	url   bool // the address of an endpoint
+	proxy bool // the address of a proxy
+	file  bool // the path of a file
 
 	// Where it is decoded: the one of names that the file has, and its node (nil in lists).
 	written string
@@ -32,7 +34,7 @@ func find(fields []field, name string) (field, bool) {
 }
 
 // fieldsOf reads the yaml tags of a struct: `yaml:"key"`, `yaml:"key,named"`, `yaml:"key,url"`,
-// `yaml:"key,also=other"`, `yaml:",inline"`, `yaml:"-"`. Without a tag the key is the name in snake_case. Durations are
+// `yaml:"key,proxy"`, `yaml:"key,file"`, `yaml:"key,also=other"`, `yaml:",inline"`, `yaml:"-"`. Without a tag the key is the name in snake_case. Durations are
 // also known as key_seconds and key_ms.
 func fieldsOf(t reflect.Type) []field {
 	var all []field
@@ -54,6 +56,10 @@ func fieldsOf(t reflect.Type) []field {
 				f.named = true
 			case "url":
 				f.url = true
+			case "proxy":
+				f.proxy = true
+			case "file":
+				f.file = true
 			case "also":
 				f.names = append(f.names, value)
 			}

@@ -20,6 +20,7 @@ import (
 type sources struct {
 	env  func(name string) (string, bool)
 	read func(dir, name string) (string, error) // a secret's file, relative to the directory of the config file
+	pem  reader                                 // a file of certificates or keys; nil checks none
 }
 
 const (
@@ -115,6 +116,33 @@ func (d *decoder) url(n *yaml.Node, v reflect.Value, at *path) {
 		return
 	}
 	v.SetString(canonical)
+}
+
+// proxy checks the address of an egress proxy.
+func (d *decoder) proxy(n *yaml.Node, v reflect.Value, at *path) {
+	canonical, err := canonicalProxy(n.Value)
+	if err != nil {
+		d.fail(n, at, "%s %s", showURL(n.Value), err)
+		return
+	}
+	v.SetString(canonical)
+}
+
+// filePath resolves the path of a file: a relative one starts at the directory of the config file.
+func (d *decoder) filePath(n *yaml.Node, v reflect.Value, at *path) {
+	name := n.Value
+	switch {
+	case name == "":
+		d.fail(n, at, "is empty; write the path of a PEM file, or remove the key")
+	case strings.HasPrefix(name, filePrefix):
+		d.fail(n, at, "takes the path alone, without %s in front", filePrefix)
+	case strings.Contains(name, "-----BEGIN"):
+		d.fail(n, at, "takes the path of a file, not its content")
+	case filepath.IsAbs(name):
+		v.SetString(name)
+	default:
+		v.SetString(filepath.Join(filepath.Dir(d.file.file), name))
+	}
 }
 
 // readSecret reads the file of a secret, without the line break at its end. A relative name belongs to dir and cannot

@@ -54,6 +54,28 @@ func canonicalURL(text string) (string, error) {
 	return scheme + "://" + host + path, nil
 }
 
+// canonicalProxy checks the address of an egress proxy. Its errors never hold the address.
+func canonicalProxy(text string) (string, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || !strings.Contains(text, "://"):
+		return "", errors.New("is not an address such as http://10.0.0.9:3128")
+	case strings.ToLower(u.Scheme) != "http":
+		return "", errors.New("must start with http://, which is how the proxy is spoken to; HTTPS endpoints go through it encrypted all the same")
+	case u.User != nil:
+		return "", errors.New("must not hold a user or password, which this version does not send")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(text, "#") || strings.Trim(u.Path, "/") != "":
+		return "", errors.New("must be host and port only, such as http://10.0.0.9:3128")
+	case u.Hostname() == "" || strings.ContainsAny(u.Hostname(), " \t"):
+		return "", errors.New("has no host; write http://HOST:PORT")
+	}
+	host, err := canonicalHost(u, "http")
+	if err != nil {
+		return "", err
+	}
+	return "http://" + host, nil
+}
+
 func canonicalHost(u *url.URL, scheme string) (string, error) {
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if strings.Contains(host, ":") {

@@ -91,6 +91,14 @@ func (v *validator) content() {
 	if c.BodyMemory != 0 && c.BodyMemory < c.MaxBody {
 		v.fail(root.key("body_memory"), "must be at least max_body, which is %s, is %s", c.MaxBody, c.BodyMemory)
 	}
+	v.notNegative(root.keys("connections", "max"), c.Connections.Max)
+	v.notNegative(root.keys("connections", "per_address"), c.Connections.PerAddress)
+	if c.Connections.Max > 0 && c.Connections.PerAddress > c.Connections.Max {
+		v.warn(root.keys("connections", "per_address"), "never takes effect: connections.max is %d", c.Connections.Max)
+	}
+	if c.H2C && c.TLS.On() {
+		v.fail(root.key("h2c"), "is HTTP/2 without TLS, and tls is set, which brings HTTP/2; remove one")
+	}
 	v.deadlines(root.key("deadlines"), c.Deadlines)
 	if n := c.Retry.MaxAttempts; n < 1 || n > 10 {
 		v.fail(root.keys("retry", "max_attempts"), "must be 1 to 10 (1 never repeats), is %d", n)
@@ -194,6 +202,9 @@ func (v *validator) headers() {
 	}
 }
 
+// hostName matches names of hosts, and addresses.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,252}[A-Za-z0-9_])?$`)
+
 func (v *validator) endpoints() {
 	all := (*path)(nil).key("endpoints")
 	pickable := len(v.config.Endpoints) == 0
@@ -206,6 +217,13 @@ func (v *validator) endpoints() {
 		if e.Kind != "" && !slices.Contains(Kinds, e.Kind) {
 			v.fail(at.key("kind"), "unknown kind %s%s", show(e.Kind), DidYouMean(e.Kind, Kinds))
 		}
+		if t := (EndpointTLS{}); e.TLS != t && strings.HasPrefix(e.URL, "http://") {
+			v.fail(at.key("tls"), "is for https:// and the url is %s; write https, or remove tls", showURL(e.URL))
+		}
+		if name := e.TLS.ServerName; v.written(at.keys("tls", "server_name")) && !hostName.MatchString(name) {
+			v.fail(at.keys("tls", "server_name"), "must be the name of a host, is %s", show(name))
+		}
+		v.notNegative(at.key("max_connections"), e.MaxConnections)
 		v.limits(at, e.Limits)
 		if v.weight(at.key("weight"), e.Weight) {
 			pickable = true
@@ -405,8 +423,9 @@ func (v *validator) exposure() {
 	c, root := v.config, (*path)(nil)
 	listen, admin := v.address(root.key("listen"), c.Listen, true), v.address(root.key("admin"), c.Admin, false)
 	metrics := v.address(root.key("metrics"), c.Metrics, false)
-	if listen.beyond && len(c.VirtualKeys) == 0 && c.Auth != AuthNone && !v.broken.has("virtual_keys") {
-		v.fail(root.key("listen"), "%s is reachable by others without a key; write virtual_keys, or auth: none (--no-auth) to serve everybody", c.Listen)
+	known := len(c.VirtualKeys) > 0 || c.TLS.ClientCA != "" // who connects
+	if listen.beyond && !known && c.Auth != AuthNone && !v.broken.has("virtual_keys") && !v.broken.has("tls") && !v.broken.has("tls.client_ca") {
+		v.fail(root.key("listen"), "%s is reachable by others without a key; write virtual_keys, tls with client_ca, or auth: none (--no-auth) to serve everybody", c.Listen)
 	}
 	if listen.beyond && c.Credentials == CredentialsClient {
 		v.fail(root.key("credentials"), "client passes every caller's key on, which is allowed on loopback only; listen on 127.0.0.1 or use api_key")
@@ -417,8 +436,8 @@ func (v *validator) exposure() {
 	if c.Auth == AuthNone && len(c.VirtualKeys) > 0 {
 		v.fail(root.key("auth"), "none contradicts virtual_keys; remove one of them")
 	}
-	if admin.beyond {
-		v.fail(root.key("admin"), "%s is reachable by others, and the admin listener asks for no credential in this version; listen on 127.0.0.1 (for scrapers there is metrics:)", c.Admin)
+	if admin.beyond && c.AdminTLS.ClientCA == "" && !v.broken.has("admin_tls") && !v.broken.has("admin_tls.client_ca") {
+		v.fail(root.key("admin"), "%s is reachable by others, and the admin listener knows them by client certificates only; write admin_tls with client_ca, or listen on 127.0.0.1 (for scrapers there is metrics:)", c.Admin)
 	}
 	for _, pair := range []struct {
 		key         string

@@ -19,7 +19,7 @@ func TestExposure(t *testing.T) {
 		}
 	}
 	open := func(listen string) string {
-		return "listen: " + listen + " is reachable by others without a key; write virtual_keys, or auth: none (--no-auth) to serve everybody"
+		return "listen: " + listen + " is reachable by others without a key; write virtual_keys, tls with client_ca, or auth: none (--no-auth) to serve everybody"
 	}
 	f("", func(*Config) {})
 	for _, loopback := range []string{"127.0.0.1:0", "127.1.2.3:80", "[::1]:8080", "[::ffff:127.0.0.1]:8080", "localhost:8080", "LOCALHOST:8080"} {
@@ -32,7 +32,7 @@ func TestExposure(t *testing.T) {
 		f("", func(c *Config) { c.Listen, c.Auth = beyond, AuthNone })
 		f("", func(c *Config) { c.Listen, c.VirtualKeys = beyond, key })
 		f("", func(c *Config) { c.Metrics = beyond; c.Listen = "127.0.0.1:1" })
-		f("admin: "+beyond+" is reachable by others, and the admin listener asks for no credential in this version; listen on 127.0.0.1 (for scrapers there is metrics:)",
+		f("admin: "+beyond+" is reachable by others, and the admin listener knows them by client certificates only; write admin_tls with client_ca, or listen on 127.0.0.1 (for scrapers there is metrics:)",
 			func(c *Config) { c.Listen, c.Admin = "127.0.0.1:1", beyond })
 	}
 	f("", func(c *Config) { c.Admin = "" })

@@ -44,6 +44,8 @@ func TestDocsCoverWhatIsExposed(t *testing.T) {
 	}}
 	m := newMetrics(t, w)
 	m.Observe(failedOver(), time.Millisecond)
+	m.Listener("data").Certificate(time.Now())
+	m.Listener("data").CertificateReloaded(true)
 	gathered, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

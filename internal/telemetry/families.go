@@ -29,6 +29,7 @@ var (
 	modelLabel = label{"model", "name of a configured or discovered model; `other` for any other name that a client sent, and for none"}
 	servedBy   = label{"model", "name of a configured or discovered model: the one asked for, or a fallback; `other` for requests that name none"}
 	deployment = label{"deployment", "ID of a deployment: `endpoint/model`"}
+	listener   = label{"listener", "`data`, `admin`, `metrics`"}
 )
 
 // The boundaries of OpenTelemetry's semantic conventions for generative AI (gen_ai.server.time_to_first_token
@@ -133,6 +134,37 @@ var (
 		query:   `histogram_quantile(0.99, sum by (le) (rate(evenkeel_overhead_seconds_bucket[5m])))`,
 		answers: "the 99th percentile of what Evenkeel costs a request",
 	}
+	connections = &family{
+		name: "evenkeel_connections", kind: gauge, unit: "connections",
+		help:    "Client connections that are open now.",
+		labels:  []label{listener},
+		query:   `max_over_time(evenkeel_connections{listener="data"}[1h])`,
+		answers: "the most that were open in the last hour, to compare with `connections.max`",
+	}
+	refusedConnections = &family{
+		name: "evenkeel_connections_refused_total", kind: counter, unit: "connections",
+		help: "Connections that were closed at once, or could not be taken.",
+		labels: []label{
+			listener,
+			{"reason", "`max` and `per_address` (a limit below `connections`), `accept_error` (the system gave none, mostly for lack of file descriptors)"},
+		},
+		query:   `sum by (reason) (rate(evenkeel_connections_refused_total[5m])) > 0`,
+		answers: "whether clients are turned away before they can ask, and why",
+	}
+	certExpiry = &family{
+		name: "evenkeel_certificate_expiry_timestamp_seconds", kind: gauge, unit: "seconds since 1970",
+		help:    "Until when the certificate in use is valid. Only listeners with TLS have one.",
+		labels:  []label{listener},
+		query:   `(evenkeel_certificate_expiry_timestamp_seconds - time()) / 86400 < 14`,
+		answers: "whose certificate ends within 14 days: alert on it",
+	}
+	certReload = &family{
+		name: "evenkeel_certificate_reload_successful", kind: gauge, unit: "boolean",
+		help:    "1 if the files of the certificate could be used when they were last read, 0 if not, and the certificate before them stays in use.",
+		labels:  []label{listener},
+		query:   `evenkeel_certificate_reload_successful == 0`,
+		answers: "who has new files that do not work: alert on it",
+	}
 	buildInfo = &family{
 		name: "evenkeel_build_info", kind: gauge, unit: "info",
 		help:    "Always 1; its labels tell what runs.",
@@ -157,7 +189,7 @@ var (
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
 	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, overhead,
-	buildInfo, reloadOK, reloadTime,
+	connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
 }
 
 func (f *family) labelNames() []string {

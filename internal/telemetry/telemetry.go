@@ -44,6 +44,9 @@ type Metrics struct {
 	absence  absence
 
 	reloadOK, reloadTime prometheus.Gauge
+
+	connections, certExpiry, certReload *prometheus.GaugeVec // see Listener
+	refused                             *prometheus.CounterVec
 }
 
 type requestKey struct {
@@ -116,11 +119,13 @@ func New(o Options) (*Metrics, error) {
 	m.itl = newChildren(itlVec, target.labels)
 	m.tokens = newChildren(tokensVec, tokenKey.labels)
 	m.overhead = overheadVec.WithLabelValues()
+	m.connections, m.refused, m.certExpiry, m.certReload = connections.gauge(), refusedConnections.counter(), certExpiry.gauge(), certReload.gauge()
 	m.reloadOK, m.reloadTime = okVec.WithLabelValues(), timeVec.WithLabelValues()
 	buildVec.WithLabelValues(valid(o.Version), runtime.Version()).Set(1)
 
 	for _, c := range []prometheus.Collector{
 		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
+		m.connections, m.refused, m.certExpiry, m.certReload,
 		newFleet(m), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := m.registry.Register(c); err != nil {

@@ -1,0 +1,79 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"evenkeel/internal/config"
+	"evenkeel/internal/telemetry"
+)
+
+// listener is one of the sockets as the App serves it: how many may connect, and as whom it shows itself.
+type listener struct {
+	name     string
+	limits   *limits
+	identity *identity // nil = no TLS
+	metrics  *telemetry.Listener
+	logger   *slog.Logger
+}
+
+// listeners are all of them.
+type listeners struct{ data, admin, metrics *listener }
+
+func newListeners(c *config.Config, m *telemetry.Metrics, logger *slog.Logger) (listeners, error) {
+	made := func(name string, most config.Connections) *listener {
+		l := &listener{name: name, limits: &limits{}, metrics: m.Listener(name), logger: logger}
+		l.limits.set(most)
+		return l
+	}
+	other := config.Connections{Max: otherConnections}
+	l := listeners{made("data", c.Connections), made("admin", other), made("metrics", other)}
+	var err error
+	if l.data.identity, err = newIdentity("tls", c.TLS, l.data.metrics, logger); err != nil {
+		return listeners{}, err
+	}
+	l.admin.identity, err = newIdentity("admin_tls", c.AdminTLS, l.admin.metrics, logger)
+	return l, err
+}
+
+// renewal loads what c names and returns what puts it to use.
+func (l listeners) renewal(c *config.Config) (apply func(), err error) {
+	data, err := l.data.identity.renewal(c.TLS)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := l.admin.identity.renewal(c.AdminTLS)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		data()
+		admin()
+		l.data.limits.set(c.Connections)
+	}, nil
+}
+
+// watch takes new certificates as they come, until ctx ends.
+func (l listeners) watch(ctx context.Context) {
+	var work sync.WaitGroup
+	for _, i := range []*identity{l.data.identity, l.admin.identity} {
+		if i != nil {
+			work.Go(func() { i.watch(ctx) })
+		}
+	}
+	work.Wait()
+}
+
+// serve is s.Serve on the socket, within the listener's limits.
+func (l *listener) serve(s *http.Server, socket net.Listener) error {
+	limited := newLimitedListener(socket, l.limits, l.metrics, l.logger)
+	s.ConnState = limited.state
+	if l.identity == nil {
+		return s.Serve(limited)
+	}
+	s.TLSConfig = l.identity.server()
+	return s.ServeTLS(limited, "", "")
+}
