@@ -142,7 +142,7 @@ func (l *limitedListener) refused(why telemetry.Refusal, fields ...any) {
 
 // refuse closes a connection with a reset, so that the system keeps no state of it: there may be many.
 func refuse(c net.Conn) {
-	if t, ok := c.(*net.TCPConn); ok {
+	if t, ok := c.(interface{ SetLinger(seconds int) error }); ok {
 		_ = t.SetLinger(0) // if not, it closes more politely
 	}
 	_ = c.Close()
