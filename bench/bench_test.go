@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,14 +30,16 @@ func needNginx(t *testing.T) {
 	t.Skip("nginx is missing: run `make setup`")
 }
 
-// A short run of everything. It asserts what was answered, never how fast.
+// A short run of everything. It asserts what was answered, counted and explained, never how fast.
 func TestSmoke(t *testing.T) {
 	needNginx(t)
 	file := filepath.Join(t.TempDir(), "RESULTS.md")
-	o, err := parse([]string{"--rounds", "1", "--seconds", "0.3", "--streams", "300", "--write", file}, io.Discard)
+	o, err := parse([]string{"--rounds", "1", "--seconds", "0.3", "--streams", "300", "--write", file,
+		"--cells", "small,rate,paced,burst,prompt-64k,prompt-1m,held-2k"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.cells[len(o.cells)-1].held = 50
 	var out bytes.Buffer
 	if err := bench(t.Context(), o, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -48,12 +51,16 @@ func TestSmoke(t *testing.T) {
 	if !strings.HasSuffix(out.String(), string(report)) {
 		t.Errorf("the report written is not the one shown:\n%s", out.String())
 	}
-	for _, c := range cells {
-		if strings.Count(out.String(), "  "+c.name+" ") < len(targets) {
-			t.Errorf("cell %s was not run on every target:\n%s", c.name, out.String())
+	for _, c := range o.cells {
+		want := len(targets)
+		if c.held > 0 {
+			want--
+		}
+		if got := strings.Count(out.String(), "  "+c.name+" "); got < want {
+			t.Errorf("cell %s was run on %d targets, want %d:\n%s", c.name, got, want, out.String())
 		}
 	}
-	for _, problem := range []string{"NaN", "e+", " 0 requests/s", " 0 events/s"} {
+	for _, problem := range []string{"NaN", "e+", " 0 requests/s", " 0 events/s", "Wrong:"} {
 		if strings.Contains(out.String(), problem) {
 			t.Errorf("the output holds %q:\n%s", problem, out.String())
 		}
@@ -184,6 +191,14 @@ func TestStatistics(t *testing.T) {
 	}
 	if q := quantile(d[:1], 0.99); q != 1 {
 		t.Errorf("p99 of one: %v", q)
+	}
+	for figure, want := range map[float64]string{1.2: "stretch met", 1.25: "stretch met", 1.3: "met", 1.4: "met", 1.41: "missed", math.NaN(): "missed"} {
+		if got := verdict(figure, 1.4, 1.25); got != want {
+			t.Errorf("verdict of %v: %s, want %s", figure, got, want)
+		}
+	}
+	if got := verdict(9, 0, 0); got != "–" {
+		t.Errorf("verdict without a bound: %s", got)
 	}
 	if m := mean([]time.Duration{1, 2, 6}); m != 3 {
 		t.Errorf("mean: %v", m)

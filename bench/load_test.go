@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -141,8 +142,11 @@ func TestRequestsAreWhatTheySay(t *testing.T) {
 			t.Fatalf("cell %s: %v", c.name, err)
 		}
 		body, err := io.ReadAll(r.Body)
-		if err != nil || int64(len(body)) != r.ContentLength || !bytes.HasPrefix(body, []byte(`{"model":"`+c.model+`"`)) || !bytes.HasSuffix(body, []byte("]}")) {
-			t.Errorf("cell %s: body %s, content-length %d, %v", c.name, body, r.ContentLength, err)
+		if err != nil || int64(len(body)) != r.ContentLength || !bytes.HasPrefix(body, []byte(`{"model":"`+c.model+`"`)) || !json.Valid(body) {
+			t.Errorf("cell %s: body %.300s, content-length %d, %v", c.name, body, r.ContentLength, err)
+		}
+		if most := c.prompt + 1000; len(body) < c.prompt || len(body) > most {
+			t.Errorf("cell %s: a body of %d bytes, want %d to %d", c.name, len(body), c.prompt, most)
 		}
 	}
 }
@@ -158,6 +162,46 @@ func TestClientsStartOneAfterAnother(t *testing.T) {
 	})
 	if n := asked.Load(); n != 1 {
 		t.Errorf("%d clients began, want the first alone", n)
+	}
+}
+
+// Requests on a schedule do not wait for answers: the server gives none before it has as many requests as clients.
+func TestScheduleDoesNotWait(t *testing.T) {
+	const clients = 20
+	var all sync.WaitGroup
+	all.Add(clients)
+	address := serve(t, func(w io.Writer) bool {
+		all.Done()
+		all.Wait()
+		_, err := io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Evenkeel-Id: abc\r\n\r\nok")
+		return err == nil
+	})
+	left := clients
+	l := newLoad(cell{concurrency: clients, rate: 10_000}, way{addresses: []string{address}}, answers{[]byte("ok")})
+	defer l.close()
+	l.run(t.Context(), 0, func() bool { left--; return left >= 0 })
+	if sum := l.tally(); sum.complete != clients || sum.wrong() != 0 {
+		t.Errorf("%+v, want %d complete", sum, clients)
+	}
+	for _, c := range l.clients {
+		if len(c.answered) != 1 || c.answered[0].id != "abc" {
+			t.Errorf("a client kept the IDs %+v of its answers, want abc", c.answered)
+		}
+	}
+}
+
+// One client cannot answer for a million requests a second: what it sends late counts as late.
+func TestLateRequestsCount(t *testing.T) {
+	address := serve(t, func(w io.Writer) bool {
+		_, err := io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		return err == nil
+	})
+	left := 1000
+	l := newLoad(cell{concurrency: 1, rate: 1_000_000}, way{addresses: []string{address}}, answers{[]byte("ok")})
+	defer l.close()
+	l.run(t.Context(), 0, func() bool { left--; return left >= 0 })
+	if sum := l.tally(); sum.complete != 1000 || sum.late < 500 || sum.late > 1000 {
+		t.Errorf("%+v, want 1000 complete and most of them late", sum)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 const (
 	settlePatience = 10 * time.Second       // for what follows an answer: counters, log lines
 	askEvery       = 100 * time.Millisecond // how often a running load's newest answer is asked about
-	mostExplained  = 2_000                  // answers asked about after a load
+	mostExplained  = 5_000                  // answers asked about after a load
 	// disorder is how many exchanges may have ended later than our clients' order says, beside the ones in flight.
 	disorder = 200
 )

@@ -180,6 +180,9 @@ func rotated(round int) []target {
 // measure measures a window of time out of the middle of a load.
 func (b *bed) measure(ctx context.Context, window time.Duration, l *load, t target) (s sample, err error) {
 	warm := min(max(window/4, 100*time.Millisecond), time.Second)
+	if l.cell.paced { // its clients are many, and start one after another
+		warm *= 2
+	}
 	var over atomic.Bool
 	ended := make(chan struct{})
 	go func() { // ends soon after over is set, or ctx ends
