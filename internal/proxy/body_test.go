@@ -54,9 +54,12 @@ func (b *bodyOf) request(announced bool) *http.Request {
 // it is held and given back once.
 func TestBodyIsReadWhole(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	const limit = 8 << 20
+	const limit = largestClass + 10
 	for _, size := range []int{1, 500, smallestClass - 1, smallestClass, smallestClass + 1, firstAnnounced, firstAnnounced + 1,
-		64 << 10, smallBody, 1 << 20, largestClass, largestClass + 1, limit - 1, limit} {
+		64 << 10, smallBody, 1 << 20, largestClass, limit - 1, limit} {
+		if raceEnabled && size > 1<<20 {
+			continue // large ones are slow there
+		}
 		data := make([]byte, size)
 		for i := range data {
 			data[i] = byte(random.Uint32())
