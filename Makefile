@@ -13,7 +13,7 @@ BUDGETS := $(addprefix ./internal/,ledger llm mock proxy strategy telemetry upst
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 GODIRS     = $(wildcard bench cmd examples internal tests)
 
-.PHONY: help build cross setup lint test fuzz bench profile image fmt clean $(PLATFORMS:%=dist/%)
+.PHONY: help build cross setup lint test fuzz bench profile soak image fmt clean $(PLATFORMS:%=dist/%)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,16 +35,20 @@ lint: ## check the format, go vet, staticcheck
 
 test: setup lint cross ## everything CI checks: set-up, lint, builds for all platforms, all tests with the race detector (TESTFLAGS=)
 	go test -run 'Alloc|Cost' $(TESTFLAGS) $(BUDGETS) # allocation budgets: the race detector would count its own
+	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
 	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -timeout 6m $(TESTFLAGS) ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	scripts/fuzz $(FUZZTIME)
 
-bench: setup ## compare with a direct connection and with nginx, takes 6 minutes (BENCHFLAGS=, for example --write=bench/RESULTS.md)
+bench: setup ## compare with a direct connection and with nginx, takes 20 minutes (BENCHFLAGS=, for example --write=bench/RESULTS.md)
 	go run ./bench $(BENCHFLAGS)
 
 profile: ## profile evenkeel under one load of the benchmark, into .cache/profile/CELL (CELL=small, PROFILEFLAGS=)
 	go run ./bench --profile=.cache/profile --seconds=10 --cells=$(or $(CELL),small) $(PROFILEFLAGS)
+
+soak: ## keep evenkeel fully busy for DURATION (10m): memory, goroutines, files and CPU time per request must stay level
+	SOAK=$(or $(DURATION),10m) go test -count=1 -v -timeout 24h ./tests/soak
 
 image: ## build the container image evenkeel:VERSION with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \
