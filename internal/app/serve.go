@@ -19,12 +19,13 @@ const (
 	idleTimeout   = 120 * time.Second // for a connection without a request
 	maxHeader     = 64 << 10          // bytes
 	// HTTP/2: requests that one connection may have running; what a client may send before it is read, so that one
-	// request's body does not hold up those beside it; and how soon a client that vanished is found out.
+	// request's body does not hold up those beside it; and how soon a client that vanished, or takes nothing, is found out.
 	maxStreams        = 100
 	receiveStream     = 1 << 20
 	receiveConnection = 4 << 20
 	pingAfter         = 30 * time.Second
 	pingTimeout       = 15 * time.Second
+	takeTimeout       = 60 * time.Second // as for each answer
 
 	firstLook   = 3 * time.Second // how long listening waits for endpoints to be asked once
 	cutPatience = 5 * time.Second // for cut streams to get their error event
@@ -137,7 +138,7 @@ func (a *App) server(h http.Handler) *http.Server {
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		Protocols: protocols, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: receiveConnection, MaxReceiveBufferPerStream: receiveStream,
-			SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: takeTimeout,
 		},
 		ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
 	}

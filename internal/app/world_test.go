@@ -218,6 +218,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
+	proto  string
 	err    error // met while reading the body, or instead of a response
 }
 
@@ -238,7 +239,7 @@ func (w *world) do(method, url, body string, headers ...string) answer {
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	return answer{res.StatusCode, res.Header, string(text), err}
+	return answer{res.StatusCode, res.Header, string(text), res.Proto, err}
 }
 
 func (w *world) get(url string, headers ...string) answer {
