@@ -173,6 +173,10 @@ func TestParseStat(t *testing.T) {
 	if err != nil || s.parent != os.Getppid() || s.pages <= 0 || s.cpu < 0 || s.cpu > 24*time.Hour {
 		t.Errorf("our own stat: %+v, %v", s, err)
 	}
+	// Ticks are rounded down, for user and system time each; the test's other threads go on meanwhile.
+	if fine := onCPU("/proc/self"); fine != 0 && (fine < s.cpu-tick || fine > s.cpu+time.Second) {
+		t.Errorf("our own CPU time: %v, in ticks %v", fine, s.cpu)
+	}
 }
 
 func TestStatistics(t *testing.T) {

@@ -30,7 +30,7 @@ func newCerts(dir string) (certs, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return c, err
 	}
-	from, to := time.Now().Add(-time.Hour), time.Now().Add(7*24*time.Hour)
+	from, to := time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
 	authority := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "evenkeel-bench CA"}, NotBefore: from, NotAfter: to,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,

@@ -123,10 +123,33 @@ func (p *process) usage() (usage, error) {
 		if err != nil {
 			return u, fmt.Errorf("%s: %s/stat: %w", p.name, dir, err)
 		}
-		u.cpu += s.cpu
+		u.cpu += max(s.cpu, onCPU(dir))
 		u.rss += s.pages * int64(os.Getpagesize())
 	}
 	return u, nil
+}
+
+// onCPU is the CPU time of a process to the nanosecond, which its stat rounds down to ticks: the first number of each
+// thread's schedstat. It lacks threads that have ended, and is 0 on kernels that do not tell.
+func onCPU(dir string) time.Duration {
+	threads, err := filepath.Glob(dir + "/task/*/schedstat")
+	if err != nil {
+		panic("BUG: bench: " + err.Error())
+	}
+	var sum time.Duration
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		first, _, _ := strings.Cut(string(text), " ")
+		ns, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return 0
+		}
+		sum += time.Duration(ns)
+	}
+	return sum
 }
 
 // stat is what is used of /proc/PID/stat; see proc(5).

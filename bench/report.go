@@ -184,19 +184,26 @@ func renderLatency(b *strings.Builder, o options, r results) {
 			}
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(b, "\n| evenkeel − nginx | median | min–max | direct's own spread | bound | stretch | verdict |\n| --- | --: | --: | --: | --: | --: | --- |\n")
-		for _, time := range times {
-			more := paired(samples[evenkeel], samples[nginx], func(ours, theirs sample) float64 { return time.of(ours) - time.of(theirs) })
-			base := each(samples[direct], time.of)
-			spread := slices.Max(base) - slices.Min(base)
-			bound := mayAdd
-			if spread > mayAddNoisy {
-				bound = mayAddNoisy
-			}
-			fmt.Fprintf(b, "| %s | %.2f | %.2f–%.2f | %.2f | %g | 0 | %s |\n", time.name, median(more), slices.Min(more), slices.Max(more), spread, bound, verdict(median(more), bound, 0))
+		if c.bound > 0 {
+			renderAdded(b, samples)
 		}
-		fmt.Fprintf(b, "\nThe bound is %g ms, and %g ms on a machine where direct's own figure varies by more than that.\n", mayAdd, mayAddNoisy)
 	}
+}
+
+// renderAdded compares what evenkeel adds to the times of streams with what nginx adds.
+func renderAdded(b *strings.Builder, samples map[target][]sample) {
+	b.WriteString("\n| evenkeel − nginx | median | min–max | direct's own spread | bound | stretch | verdict |\n| --- | --: | --: | --: | --: | --: | --- |\n")
+	for _, time := range times {
+		more := paired(samples[evenkeel], samples[nginx], func(ours, theirs sample) float64 { return time.of(ours) - time.of(theirs) })
+		base := each(samples[direct], time.of)
+		spread := slices.Max(base) - slices.Min(base)
+		bound := mayAdd
+		if spread > mayAddNoisy {
+			bound = mayAddNoisy
+		}
+		fmt.Fprintf(b, "| %s | %.2f | %.2f–%.2f | %.2f | %g | 0 | %s |\n", time.name, median(more), slices.Min(more), slices.Max(more), spread, bound, verdict(median(more), bound, 0))
+	}
+	fmt.Fprintf(b, "\nThe bound is %g ms, and %g ms on a machine where direct's own figure varies by more than that.\n", mayAdd, mayAddNoisy)
 }
 
 func renderMemory(b *strings.Builder, o options, r results) {
