@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"evenkeel/internal/console"
+	"evenkeel/internal/proxy"
 	"evenkeel/internal/route"
 )
 
@@ -82,6 +83,8 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	c := a.current.Load().Config
 	data := a.server(a.proxy)
 	data.Protocols.SetUnencryptedHTTP2(c.H2C)
+	data.ConnContext = proxy.ConnContext
+	defer a.proxy.Close()
 	admin := a.server(console.Handler(console.Options{
 		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
 		Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
@@ -106,7 +109,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	case <-time.After(firstLook):
 	case <-ctx.Done():
 	}
-	serve(data, l.Data, a.listeners.data)
+	serve(data, proxy.Listener(l.Data), a.listeners.data)
 
 	var err error
 	select {

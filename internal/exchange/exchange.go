@@ -94,6 +94,12 @@ func (x *Exchange) Reset(r *route.Router, b *Budget, p *Plan, f *route.Facts) {
 	x.actions = x.first[:0]
 }
 
+// Forget lets go of all that a closed exchange refers to.
+func (x *Exchange) Forget() {
+	clear(x.tried[:cap(x.tried)])
+	*x = Exchange{tried: x.tried[:0], state: over}
+}
+
 // Record returns the record, final once the exchange is over.
 func (x *Exchange) Record() *Record { return x.rec }
 

@@ -16,28 +16,29 @@ import (
 // attempt makes one upstream call and returns how it ended. What was answered is left in c.reply: passed on
 // as far as the exchange committed to it, the rest held.
 func (c *call) attempt(l *route.Lease) *exchange.End {
-	stop := new(upstream.Stop)
 	c.mu.Lock()
 	if c.dispatched.IsZero() {
 		c.dispatched = time.Now()
 	}
+	c.reply.discard()
+	stop := new(upstream.Stop)
 	if c.stopped { // the client left while this attempt was being decided
 		stop.Cancel()
 	}
-	c.stop = stop.Cancel
-	c.reply.discard()
+	c.stop = stop
 	c.mu.Unlock()
 
 	d := l.Deployment()
 	endpoint := c.endpoint(d)
 	if endpoint == nil {
-		return &exchange.End{Class: llm.Connect, Outcome: route.Outcome{Class: llm.Connect.String(), Detail: "the endpoint left the configuration"}}
+		c.end = exchange.End{Class: llm.Connect, Outcome: route.Outcome{Class: llm.Connect.String(), Detail: "the endpoint left the configuration"}}
+		return &c.end
 	}
 	res, err := endpoint.Do(stop, c.outgoing(d))
 	if err != nil {
-		return failedCall(err)
+		return c.failed(err)
 	}
-	c.reply.began(res, stop.Cancel, l, endpoint)
+	c.reply.began(res, stop, l, endpoint)
 	return c.reply.receive()
 }
 
@@ -51,7 +52,8 @@ func (c *call) endpoint(d *route.Deployment) *upstream.Endpoint {
 }
 
 func (c *call) outgoing(d *route.Deployment) *upstream.Request {
-	r := &upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header}
+	r := &c.out
+	*r = upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header}
 	if c.req.Model != "" && d.Model != c.req.Model {
 		r.Body[0], r.Body[1], r.Body[2] = c.req.Splice(c.body, d.Model)
 	} else {
@@ -60,9 +62,10 @@ func (c *call) outgoing(d *route.Deployment) *upstream.Request {
 	return r
 }
 
-// failedCall is the end of an attempt that got no response.
-func failedCall(err error) *exchange.End {
-	end := &exchange.End{Class: llm.Reset, Sent: true, Broken: true}
+// failed is the end of an attempt that got no response.
+func (c *call) failed(err error) *exchange.End {
+	end := &c.end
+	*end = exchange.End{Class: llm.Reset, Sent: true, Broken: true}
 	var failed *upstream.Error
 	if errors.As(err, &failed) {
 		end.Class, end.Sent = failed.Class, failed.Sent

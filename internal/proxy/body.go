@@ -63,6 +63,7 @@ func (b *requestBody) read(w http.ResponseWriter, r *http.Request, m *bodyMemory
 	}
 	for _, encoding := range r.Header["Content-Encoding"] {
 		if encoding != "" && !strings.EqualFold(encoding, "identity") {
+			unwanted(w, r)
 			return &llm.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Code: "evenkeel_encoded_body",
 				Message: "Send the body without Content-Encoding: it must be read to be routed."}
 		}

@@ -14,6 +14,7 @@ import (
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/llm"
 	"evenkeel/internal/route"
+	"evenkeel/internal/upstream"
 )
 
 // codeUnknownModel is the one code of ours without our prefix: applications that use OpenAI's API look for it.
@@ -22,10 +23,32 @@ const codeUnknownModel = "model_not_found"
 // statusClientGone is logged where a client left before it had a status. It is nginx's invention, and known.
 const statusClientGone = 499
 
+// watchAfter is how long a request may take before anybody looks whether its client leaves: most have ended by then.
+const watchAfter = 20 * time.Millisecond
+
 // call is the shell of one exchange. The handler's goroutine runs its actions; the timer, a client that
-// leaves and a ticket that is granted come on other goroutines and go through mu.
+// leaves and a ticket that is granted come on other goroutines and go through mu. A call is used again for other
+// requests: one of those goroutines may come late and find the next request, so what they report must not harm it.
 type call struct {
-	p    *Proxy
+	request // all that begins new with each request
+
+	p      *Proxy
+	header http.Header   // what goes upstream, before credentials; not changed once an attempt has begun
+	signal chan struct{} // something happened while the handler waits
+	notify func()        // pokes the handler
+	timer  *time.Timer   // calls fired
+
+	next, prev *call // in Proxy.calls, guarded by its lock
+
+	mu  sync.Mutex
+	x   exchange.Exchange
+	own []exchange.Action // the handler's; Dispatch and Wait are always the last of a list
+	out upstream.Request
+	end exchange.End
+}
+
+// request is the part of a call that begins new with each request.
+type request struct {
 	g    *Generation
 	w    http.ResponseWriter
 	r    *http.Request
@@ -35,54 +58,103 @@ type call struct {
 	held requestBody
 	body []byte // in held
 
-	header http.Header // what goes upstream, before credentials; never changed
-
-	signal chan struct{} // something happened while the handler waits
-
-	mu      sync.Mutex
-	x       *exchange.Exchange
-	timer   *time.Timer
-	armed   time.Time
-	pending []exchange.Action // found by other goroutines, for the handler
-	own     []exchange.Action // the handler's; Dispatch and Wait are always the last of a list
-	stop    context.CancelFunc
-	stopped bool // the running attempt, or the one about to begin, was cancelled
-	closed  bool // the handler is done: w may no longer be used
-	fault   any  // what another goroutine panicked with; the handler's takes it over
-	reply   reply
+	client *clientConn // what the request came by; nil if it is another kind, which net/http watches itself
+	values [12]string  // of the answer's header
+	nvalue int
 
 	ready      time.Time // the request was understood
 	dispatched time.Time // the first attempt began
+
+	// Guarded by mu.
+	begun   bool // x is this request's
+	closed  bool // the handler is done: w may no longer be used
+	armed   time.Time
+	watchAt time.Time         // when to begin to watch the client; zero: it is watched, or will not be
+	watched uint64            // the token of the watch, 0 if there is none
+	pending []exchange.Action // found by other goroutines, for the handler
+	stop    *upstream.Stop    // of the running attempt
+	stopped bool              // the running attempt, or the one about to begin, was cancelled
+	fault   any               // what another goroutine panicked with; the handler's takes it over
+	reply   reply
+}
+
+func newCall(p *Proxy) *call {
+	c := &call{p: p, header: http.Header{}, signal: make(chan struct{}, 1)}
+	c.notify = c.poke
+	c.timer = time.AfterFunc(time.Hour, c.fired)
+	c.timer.Stop()
+	return c
 }
 
 // serveCall runs one exchange from its body to its record.
-func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, facts route.Facts) {
-	c := &call{p: p, g: g, w: w, r: r, id: facts.ID, api: api, signal: make(chan struct{}, 1)}
-	defer c.held.release() // once close has ended the last attempt
+func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, facts *route.Facts) {
+	c, _ := p.calls.spare.Get().(*call)
+	if c == nil {
+		c = newCall(p)
+	}
+	c.begin(w, r, g, api, facts.ID)
 	defer c.close()
+	if c.client != nil {
+		c.client.watch(true)
+		defer c.client.watch(false)
+	}
 	if failure := c.held.read(w, r, &p.bodies, g); failure != nil {
 		linger(w, r, failure.Status == http.StatusRequestEntityTooLarge || failure.Code == codeBodyMemory)
-		p.reject(w, api, facts, failure, false)
+		p.reject(w, api, *facts, failure, false)
 		return
 	}
 	c.body = c.held.bytes()
-	plan, failure := c.understand(&facts)
+	plan, failure := c.understand(facts)
 	if failure != nil {
-		p.reject(w, api, facts, failure, false)
+		p.reject(w, api, *facts, failure, false)
 		return
 	}
-	c.header = g.requestHeader(nil, r.Header)
-	c.ready = time.Now()
-	c.x = exchange.New(p.Router, p.Budget, plan, facts)
-	c.reply.init(c)
+	c.header = g.requestHeader(c.header, r.Header)
+	c.start(&plan, facts)
 	c.run()
+}
+
+// begin makes a call new for a request.
+func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.request = request{g: g, w: w, r: r, id: id, api: api, client: clientOf(r)}
+	select {
+	case <-c.signal: // a late one, for the request before
+	default:
+	}
+}
+
+// start makes the exchange.
+func (c *call) start(plan *exchange.Plan, facts *route.Facts) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ready = time.Now()
+	c.x.Reset(c.p.Router, c.p.Budget, plan, facts)
+	c.begun = true
+	c.reply.init(c)
+	if c.client != nil {
+		c.watchAt = c.ready.Add(watchAfter)
+	}
+}
+
+// retire lets go of all that belongs to the request and gives the call to the next one.
+func (c *call) retire() {
+	c.mu.Lock()
+	c.request = request{closed: true}
+	c.x.Forget()
+	c.out, c.end = upstream.Request{}, exchange.End{}
+	clear(c.own[:cap(c.own)])
+	clear(c.header)
+	c.mu.Unlock()
+	c.p.calls.spare.Put(c)
 }
 
 // understand adds what the request says to the facts and makes the plan.
 func (c *call) understand(f *route.Facts) (exchange.Plan, *llm.Error) {
 	var none exchange.Plan
 	if len(c.body) > 0 {
-		req, err := llm.ScanRequest(c.api, c.r.Header.Get("Content-Type"), c.body)
+		req, err := llm.ScanRequest(c.api, first(c.r.Header, "Content-Type"), c.body)
 		if err != nil {
 			return none, requestError(err)
 		}
@@ -97,21 +169,21 @@ func (c *call) understand(f *route.Facts) (exchange.Plan, *llm.Error) {
 		return none, failure
 	}
 	h := c.r.Header
-	if strings.EqualFold(h.Get(headerFallback), "off") {
+	if strings.EqualFold(first(h, headerFallback), "off") {
 		chain = chain[:1]
 	}
 	deadline, failure := clientDeadline(h)
 	if failure != nil {
 		return none, failure
 	}
-	if v := h.Get("X-Stainless-Retry-Count"); v != "" {
+	if v := first(h, "X-Stainless-Retry-Count"); v != "" {
 		f.ClientRetry, _ = strconv.Atoi(v) // odd: not a retry
 	}
 	f.Seed, f.Stream, f.PromptBytes, f.MaxOutput = seedOf(f.ID), c.req.Stream, c.req.PromptBytes, c.req.MaxOutput
-	f.Pin, f.ExcludeNames = h.Get(headerPin), list(h.Get(headerExclude))
+	f.Pin, f.ExcludeNames = first(h, headerPin), list(first(h, headerExclude))
 	return exchange.Plan{
 		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,
-		Deadlines: c.g.Deadlines, ClientDeadline: deadline, Notify: c.poke,
+		Deadlines: c.g.Deadlines, ClientDeadline: deadline, Notify: c.notify,
 	}, nil
 }
 
@@ -151,7 +223,7 @@ func (c *call) repeatable() bool {
 
 // clientDeadline reads how long the client will wait.
 func clientDeadline(h http.Header) (time.Duration, *llm.Error) {
-	if v := h.Get(headerTimeout); v != "" {
+	if v := first(h, headerTimeout); v != "" {
 		d, err := time.ParseDuration(v)
 		if err != nil || d <= 0 {
 			return 0, &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_bad_timeout",
@@ -159,8 +231,8 @@ func clientDeadline(h http.Header) (time.Duration, *llm.Error) {
 		}
 		return d, nil
 	}
-	for _, name := range []string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} { // the latter is how long Python's wait for bytes
-		v := h.Get(name)
+	for _, name := range [...]string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} { // the latter is how long Python's wait for bytes
+		v := first(h, name)
 		if v == "" {
 			continue
 		}
@@ -169,6 +241,14 @@ func clientDeadline(h http.Header) (time.Duration, *llm.Error) {
 		}
 	}
 	return 0, nil
+}
+
+// first returns the first value of a header, by its canonical name.
+func first(h http.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
 }
 
 func list(v string) []string {
@@ -194,16 +274,19 @@ func seedOf(id string) uint64 {
 
 // run performs actions until the exchange is over.
 func (c *call) run() {
-	actions := c.next(exchange.Event{Kind: exchange.Started}) // before anybody can report that it is over
-	defer context.AfterFunc(c.r.Context(), func() { c.report(exchange.Gone) })()
-	defer c.p.calls.add(c)()
+	actions := c.tell(exchange.Event{Kind: exchange.Started}) // before anybody can report that it is over
+	if c.client == nil {
+		defer context.AfterFunc(c.r.Context(), func() { c.report(exchange.Gone) })()
+	}
+	c.p.calls.add(c)
+	defer c.p.calls.remove(c)
 	for {
 		var follow []exchange.Action
 		for _, a := range actions {
 			switch a.Kind {
 			case exchange.Dispatch:
 				end := c.attempt(a.Lease)
-				follow = c.next(exchange.Event{Kind: exchange.Ended, End: end})
+				follow = c.tell(exchange.Event{Kind: exchange.Ended, End: end})
 			case exchange.Wait: // below
 			case exchange.Commit:
 				c.mu.Lock()
@@ -227,16 +310,16 @@ func (c *call) run() {
 	}
 }
 
-// next reports an event from the handler's goroutine. The result is valid until it does so again.
-func (c *call) next(e exchange.Event) []exchange.Action {
+// tell reports an event from the handler's goroutine. The result is valid until it does so again.
+func (c *call) tell(e exchange.Event) []exchange.Action {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.own = append(c.own[:0], c.nextLocked(e)...)
+	c.own = append(c.own[:0], c.tellLocked(e)...)
 	return c.own
 }
 
-// nextLocked reports an event. The result is valid while mu is held.
-func (c *call) nextLocked(e exchange.Event) []exchange.Action {
+// tellLocked reports an event. The result is valid while mu is held.
+func (c *call) tellLocked(e exchange.Event) []exchange.Action {
 	if c.fault != nil {
 		panic(c.fault)
 	}
@@ -252,7 +335,7 @@ func (c *call) nextLocked(e exchange.Event) []exchange.Action {
 func (c *call) report(kind exchange.EventKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.fault != nil {
+	if c.closed || !c.begun || c.fault != nil {
 		return
 	}
 	defer func() {
@@ -261,7 +344,7 @@ func (c *call) report(kind exchange.EventKind) {
 			c.poke()
 		}
 	}()
-	for _, a := range c.nextLocked(exchange.Event{Kind: kind}) {
+	for _, a := range c.tellLocked(exchange.Event{Kind: kind}) {
 		switch a.Kind {
 		case exchange.Cancel:
 			c.cancel()
@@ -279,7 +362,7 @@ func (c *call) report(kind exchange.EventKind) {
 func (c *call) cancel() {
 	c.stopped = true
 	if c.stop != nil {
-		c.stop()
+		c.stop.Cancel()
 	}
 }
 
@@ -306,60 +389,95 @@ func (c *call) woken() (actions []exchange.Action, over bool) {
 	defer c.mu.Unlock()
 	actions, c.pending = c.pending, nil
 	if len(actions) == 0 {
-		actions = c.nextLocked(exchange.Event{Kind: exchange.Granted})
+		actions = c.tellLocked(exchange.Event{Kind: exchange.Granted})
 	}
 	c.own = append(c.own[:0], actions...)
 	return c.own, c.x.Over()
 }
 
-// arm sets the timer if the exchange must be woken sooner than it is set for. A later time is left to be
-// found when the timer fires, so that progress costs nothing. Callers hold mu.
+// arm sets the timer if the call must be woken sooner than it is set for. A later time is left to be found when the
+// timer fires, so that progress costs nothing. Callers hold mu.
 func (c *call) arm() {
+	if c.x.Over() {
+		return
+	}
 	at := c.x.Wake()
-	if at.IsZero() || c.x.Over() || !c.armed.IsZero() && !at.Before(c.armed) {
+	if !c.watchAt.IsZero() && (at.IsZero() || c.watchAt.Before(at)) {
+		at = c.watchAt
+	}
+	if at.IsZero() || !c.armed.IsZero() && !at.Before(c.armed) {
 		return
 	}
 	c.armed = at
-	if c.timer == nil {
-		c.timer = time.AfterFunc(time.Until(at), c.fired)
-		return
-	}
 	c.timer.Reset(time.Until(at))
 }
 
+// fired is the timer's. It may come for nothing, even for the request before.
 func (c *call) fired() {
 	c.mu.Lock()
 	c.armed = time.Time{}
+	c.watchClient()
 	c.mu.Unlock()
 	c.report(exchange.Timer)
+}
+
+// watchClient begins to watch the client if it is time. Callers hold mu.
+func (c *call) watchClient() {
+	if c.closed || c.watchAt.IsZero() || time.Now().Before(c.watchAt) {
+		return
+	}
+	c.watchAt = time.Time{}
+	c.watched = c.p.leaves.add(c.client, c)
+}
+
+// left says that the client that was watched under token has left.
+func (c *call) left(token uint64) {
+	c.mu.Lock()
+	ours := c.watched == token
+	c.mu.Unlock()
+	if ours { // else the request is over; tokens are not used again
+		c.report(exchange.Gone)
+	}
 }
 
 // close ends everything, also when the handler panics, and tells what came of it.
 func (c *call) close() {
 	fault := recover()
-	if c.x != nil {
-		c.p.Done(c.settle())
+	done, begun := c.settle()
+	if begun {
+		c.p.Done(done)
 	}
+	abort := c.reply.abort || begun && c.reply.status == 0 // a client that only closed its own side must not take silence for an answer
 	switch {
 	case fault != nil && fault != http.ErrAbortHandler:
 		c.panicked(fault)
-	case fault != nil || c.reply.abort:
+		return
+	case fault != nil:
+		panic(fault)
+	}
+	c.retire()
+	if abort {
 		panic(http.ErrAbortHandler) // breaks the client's connection
 	}
 }
 
-// settle ends what is still open and finishes the record.
-func (c *call) settle() Finished {
+// settle ends what is still open and finishes the record, if there is one.
+func (c *call) settle() (f Finished, begun bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	c.cancel()
-	if c.timer != nil {
-		c.timer.Stop()
+	c.timer.Stop()
+	if c.watched != 0 {
+		c.p.leaves.remove(c.client, c.watched)
 	}
+	defer c.held.release() // once the last attempt has ended
+	if !c.begun {
+		return f, false
+	}
+	c.cancel()
 	c.x.Close(time.Now())
 	c.reply.close()
-	f := Finished{Record: c.x.Record()}
+	f = Finished{Record: c.x.Record()}
 	f.Record.Status, f.Record.Bytes = c.reply.status, c.reply.sent
 	if f.Record.Result == exchange.ClientGone && f.Record.Status == 0 {
 		f.Record.Status = statusClientGone
@@ -367,7 +485,7 @@ func (c *call) settle() Finished {
 	if !c.dispatched.IsZero() {
 		f.Overhead = max(c.dispatched.Sub(c.ready)-f.Record.Queued, 0)
 	}
-	return f
+	return f, true
 }
 
 // panicked answers for a bug: this request fails, the process goes on.

@@ -6,31 +6,43 @@ import (
 	"evenkeel/internal/exchange"
 )
 
-// calls are those that run, so that a shutdown can reach them. A set of our own costs a request less than to
-// derive its context from one that all share.
+// calls are those that run, so that a shutdown can reach them, and those that have ended, to be used again. A list
+// of our own costs a request less than to derive its context from one that all share.
 type calls struct {
-	mu      sync.Mutex
-	running map[*call]struct{}
-	down    bool
+	spare sync.Pool // of *call
+
+	mu    sync.Mutex
+	first *call
+	down  bool
 }
 
-// add takes a call in until the returned function is called. During a shutdown it is told at once.
-func (s *calls) add(c *call) (remove func()) {
+// add takes a call in until remove. During a shutdown it is told at once.
+func (s *calls) add(c *call) {
 	s.mu.Lock()
-	if s.running == nil {
-		s.running = map[*call]struct{}{}
+	if c.next = s.first; c.next != nil {
+		c.next.prev = c
 	}
-	s.running[c] = struct{}{}
+	s.first = c
 	down := s.down
 	s.mu.Unlock()
 	if down {
 		c.report(exchange.Shutdown)
 	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.running, c)
+}
+
+// remove lets a call go that was added.
+func (s *calls) remove(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.next != nil {
+		c.next.prev = c.prev
 	}
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		s.first = c.next
+	}
+	c.next, c.prev = nil, nil
 }
 
 // shutDown tells all calls, and those to come, that the process can wait no longer. It does not wait for them.
@@ -38,7 +50,7 @@ func (s *calls) shutDown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = true
-	for c := range s.running {
+	for c := s.first; c != nil; c = c.next {
 		go c.report(exchange.Shutdown) // ends as soon as the call can take it; one may be writing to a slow client
 	}
 }

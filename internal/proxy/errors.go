@@ -30,24 +30,26 @@ func writeError(w http.ResponseWriter, api llm.API, e *llm.Error) {
 	_, _ = w.Write(body) // the client may be gone; there is nothing more to tell it
 }
 
-// discardTime is how long a body that nobody wants is waited for.
-const discardTime = 10 * time.Second
-
-// linger is called before an answer to a request whose body was not read. A body that has not been asked for is left
-// alone. Where the connection will go on, net/http reads up to 256 KiB of the body before it answers, for as long as
-// it takes if there is no deadline. Where the connection closes, bytes unread would reset it, and the client may lose
-// the answer; net/http waits a moment before it closes if a reader of its own found the body too large.
+// linger is called before a request is refused whose body was not read. A server that closes a connection with
+// bytes unread resets it, and the client may lose the answer; net/http waits a moment before it closes if a
+// reader of its own found the body too large. A body that has not been asked for is left alone.
 func linger(w http.ResponseWriter, r *http.Request, closes bool) {
-	if r.ContentLength == 0 || r.Header.Get("Expect") != "" {
+	if r.ContentLength == 0 || r.Header.Get("Expect") != "" || !closes && !r.Close && len(r.TransferEncoding) == 0 {
 		return
 	}
-	control := http.NewResponseController(w)
-	if !closes && !r.Close && len(r.TransferEncoding) == 0 {
-		_ = control.SetReadDeadline(time.Now().Add(discardTime)) // a ResponseWriter that cannot discards nothing
-		return
-	}
-	_ = control.SetReadDeadline(time.Now().Add(grace)) // the body may never come
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(grace)) // the body may never come
 	_, _ = http.MaxBytesReader(w, r.Body, 0).Read(make([]byte, 1))
+}
+
+// unwantedTime is how long a body that nobody reads is waited for.
+const unwantedTime = 10 * time.Second
+
+// unwanted is called where a request is answered whose body nobody will read. Where the connection goes on, net/http
+// reads up to 256 KiB of the body before it sends the answer, for as long as it takes if there is no deadline.
+func unwanted(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unwantedTime)) // a ResponseWriter that cannot has no such wait
+	}
 }
 
 // requestID gives SDKs the id they show to people, where upstream gave none: ours.

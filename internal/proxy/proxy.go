@@ -68,6 +68,7 @@ type Proxy struct {
 	calls    calls
 	running  atomic.Int64
 	bodies   bodyMemory
+	leaves   leaves
 }
 
 // New returns a Proxy.
@@ -80,6 +81,9 @@ func (p *Proxy) Drain() { p.draining.Store(true) }
 
 // Cut ends the requests that still run: with an error event where an answer has begun.
 func (p *Proxy) Cut() { p.calls.shutDown() }
+
+// Close ends what watches over clients; no request may be served any more.
+func (p *Proxy) Close() { p.leaves.close() }
 
 // Running returns how many requests for models are being served.
 func (p *Proxy) Running() int64 { return p.running.Load() }
@@ -99,11 +103,11 @@ func (p *Proxy) Ready() string {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/livez":
-		linger(w, r, false)
+		unwanted(w, r)
 		plain(w, http.StatusOK, "ok\n")
 		return
 	case "/readyz":
-		linger(w, r, false)
+		unwanted(w, r)
 		if why := p.Ready(); why != "" {
 			plain(w, http.StatusServiceUnavailable, why+"\n")
 			return
@@ -112,24 +116,26 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := newID()
-	w.Header().Set(headerID, id)
+	w.Header()[headerID] = []string{id}
 	api := llm.APIOf(r.Method, r.URL.Path)
 	g := p.Current()
 	facts := route.Facts{ID: id, API: api.Name, Arrived: time.Now()}
 	tenant, failure := g.enter(w, r, api)
 	if failure != nil {
+		unwanted(w, r)
 		linger(w, r, false)
 		p.reject(w, api, facts, failure, true)
 		return
 	}
 	facts.Tenant = tenant
 	if api.Name == "models" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		unwanted(w, r)
 		g.serveModels(w, r, api)
 		return
 	}
 	p.running.Add(1)
 	defer p.running.Add(-1)
-	p.serveCall(w, r, g, api, facts)
+	p.serveCall(w, r, g, api, &facts)
 }
 
 // notReadyRetry is when to ask again for a model that may come: endpoints that are down are asked more often.

@@ -73,7 +73,7 @@ func (r *reply) finish() {
 
 // trail passes on what follows the last event, for a short time.
 func (r *reply) trail() {
-	stop := time.AfterFunc(grace, r.stop)
+	stop := time.AfterFunc(grace, r.stop.Cancel)
 	defer stop.Stop()
 	for !r.clientGone {
 		room := r.room()
@@ -117,7 +117,7 @@ func (r *reply) fail(f *exchange.Failure) {
 
 // clientLeft reports that writing to the client failed.
 func (r *reply) clientLeft() {
-	for _, a := range r.c.next(exchange.Event{Kind: exchange.Gone}) {
+	for _, a := range r.c.tell(exchange.Event{Kind: exchange.Gone}) {
 		if a.Kind == exchange.Cancel {
 			r.c.mu.Lock()
 			r.c.cancel()
@@ -190,10 +190,12 @@ func (r *reply) writeHead(length int) {
 		if v := r.res.Header["Content-Length"]; v != nil && !r.src.decoded() {
 			h["Content-Length"] = v
 		}
+	case length >= 0 && int64(length) == r.res.ContentLength && len(r.res.Header["Content-Length"]) == 1 && !r.src.decoded():
+		h["Content-Length"] = r.res.Header["Content-Length"]
 	case length >= 0:
-		h.Set("Content-Length", strconv.Itoa(length))
+		r.c.set(h, "Content-Length", strconv.Itoa(length))
 	case r.res.ContentLength >= 0 && !r.src.decoded() && r.shape != events: // a stream may have to end with an error event
-		h.Set("Content-Length", strconv.FormatInt(r.res.ContentLength, 10))
+		r.c.set(h, "Content-Length", strconv.FormatInt(r.res.ContentLength, 10))
 	}
 	if r.shape == events {
 		r.streamHeaders(h)
@@ -209,35 +211,49 @@ func (r *reply) sendHead(status int) {
 	r.c.w.WriteHeader(status)
 }
 
+// Values of headers, shared and never changed.
+var noCache, noBuffering = []string{"no-cache"}, []string{"no"}
+
 // streamHeaders keeps caches and buffering proxies from holding a stream back.
 func (r *reply) streamHeaders(h http.Header) {
-	if h.Get("Cache-Control") == "" {
-		h.Set("Cache-Control", "no-cache")
+	if first(h, "Cache-Control") == "" {
+		h["Cache-Control"] = noCache
 	}
-	if h.Get("X-Accel-Buffering") == "" {
-		h.Set("X-Accel-Buffering", "no")
+	if first(h, "X-Accel-Buffering") == "" {
+		h["X-Accel-Buffering"] = noBuffering
 	}
+}
+
+// set sets a header of the answer. net/http copies the header when it takes the head.
+func (c *call) set(h http.Header, name, value string) {
+	if c.nvalue == len(c.values) {
+		h[name] = []string{value}
+		return
+	}
+	c.values[c.nvalue] = value
+	c.nvalue++
+	h[name] = c.values[c.nvalue-1 : c.nvalue : c.nvalue]
 }
 
 // ourHeaders says who answered.
 func (r *reply) ourHeaders() {
 	h, rec := r.c.w.Header(), r.c.x.Record()
-	h.Set(headerDepth, strconv.Itoa(rec.Depth))
+	r.c.set(h, headerDepth, strconv.Itoa(rec.Depth))
 	last := rec.Last()
 	if last == nil {
 		return
 	}
 	if last.Model != "" { // a request may name none
-		h.Set(headerModel, last.Model)
+		r.c.set(h, headerModel, last.Model)
 	}
 	expose := r.c.g.Expose
 	if expose.Deployment {
-		h.Set(headerDeployment, last.Deployment)
+		r.c.set(h, headerDeployment, last.Deployment)
 	}
 	if expose.Attempts {
-		h.Set(headerAttempts, strconv.Itoa(len(rec.Attempts)))
+		r.c.set(h, headerAttempts, strconv.Itoa(len(rec.Attempts)))
 	}
 	if expose.Decision {
-		h.Set(headerDecision, decisionLine(last.Decision))
+		r.c.set(h, headerDecision, decisionLine(last.Decision))
 	}
 }

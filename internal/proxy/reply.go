@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -51,7 +50,7 @@ type reply struct {
 
 	// Of the current attempt.
 	res       *http.Response
-	stop      context.CancelFunc
+	stop      *upstream.Stop
 	lease     *route.Lease
 	endpoint  *upstream.Endpoint
 	shape     shape
@@ -72,7 +71,7 @@ type reply struct {
 func (r *reply) init(c *call) { r.c = c }
 
 // began takes the head of a response.
-func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Lease, from *upstream.Endpoint) {
+func (r *reply) began(res *http.Response, stop *upstream.Stop, l *route.Lease, from *upstream.Endpoint) {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +100,7 @@ func (r *reply) began(res *http.Response, stop context.CancelFunc, l *route.Leas
 // discard drops what an earlier attempt left. Callers hold mu.
 func (r *reply) discard() {
 	if r.res != nil {
-		r.stop()
+		r.stop.Cancel()
 		_ = r.res.Body.Close() // its answer is not wanted any more
 	}
 	r.res = nil
@@ -166,7 +165,8 @@ func (r *reply) unfit() *exchange.End {
 		class = llm.Malformed // here, not in itself: nobody is to blame
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, class.String(), "another content type or encoding than the attempt before"
 	}
-	return &exchange.End{Class: class, Outcome: o, Sent: true}
+	r.c.end = exchange.End{Class: class, Outcome: o, Sent: true}
+	return &r.c.end
 }
 
 // room returns where to read to. What was sent is dropped first.
@@ -207,11 +207,11 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		return r.end(true, false) // may still move; what came is held
 	case s.Content() && !r.reported:
 		r.reported = true
-		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Content}))
+		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Content}))
 	case s.Release() || r.shape == lines && len(plain) > 0 || r.src.raw() && r.total > 0:
-		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Release}))
+		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Release}))
 	case !r.committed && r.total > s.Passable()+s.Tail():
-		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Held}))
+		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Held}))
 	}
 	if n := s.ContentEvents(); n > r.counted {
 		r.counted = n
@@ -246,9 +246,9 @@ func (r *reply) cutShort() bool {
 	switch { // what came in the same piece as the end
 	case content && !r.reported:
 		r.reported = true
-		r.apply(r.c.nextLocked(exchange.Event{Kind: exchange.Content}))
+		r.apply(r.c.tellLocked(exchange.Event{Kind: exchange.Content}))
 	case released:
-		r.apply(r.c.nextLocked(exchange.Event{Kind: exchange.Release}))
+		r.apply(r.c.tellLocked(exchange.Event{Kind: exchange.Release}))
 	}
 	return true
 }
@@ -261,7 +261,7 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 		if class, _ := judge(r.res, nil, r.endpoint.HasKey()); class.Retryable() {
 			return r.end(false, false) // an error too large to hold is not worth passing on
 		}
-		r.apply(c.nextLocked(exchange.Event{Kind: exchange.Release}))
+		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Release}))
 	}
 	switch {
 	case err == nil:
@@ -282,7 +282,8 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 func (r *reply) end(held, broken bool) *exchange.End {
 	var failed *llm.UpstreamError
 	var usage llm.Usage
-	e := &exchange.End{Sent: true, Held: held, Broken: broken}
+	e := &r.c.end
+	*e = exchange.End{Sent: true, Held: held, Broken: broken}
 	streamed := r.shape == events || r.shape == lines
 	if streamed {
 		failed, usage = r.events.Err(), r.events.Usage()
