@@ -45,7 +45,14 @@ type program struct {
 // run starts evenkeel; it is killed when the test ends, unless it has ended.
 func run(t *testing.T, args ...string) *program {
 	t.Helper()
+	return runAs(t, func(*exec.Cmd) {}, args...)
+}
+
+// runAs is run with a command that prepare has changed.
+func runAs(t *testing.T, prepare func(*exec.Cmd), args ...string) *program {
+	t.Helper()
 	p := &program{t: t, cmd: exec.Command(os.Args[0], args...), ended: make(chan struct{})}
+	prepare(p.cmd)
 	p.cmd.Env = append(os.Environ(), asProgram+"=1", "UPSTREAM_KEY="+upstreamKey)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
@@ -76,7 +83,13 @@ var listening = regexp.MustCompile(`msg=listening for=(\w+) addr=(127\.0\.0\.1:\
 // serve starts `evenkeel serve` and returns once it is ready.
 func serve(t *testing.T, args ...string) *program {
 	t.Helper()
-	p := run(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	return serveAs(t, func(*exec.Cmd) {}, args...)
+}
+
+// serveAs is serve with a command that prepare has changed.
+func serveAs(t *testing.T, prepare func(*exec.Cmd), args ...string) *program {
+	t.Helper()
+	p := runAs(t, prepare, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
 	p.await("it listens", func() bool {
 		for _, m := range listening.FindAllStringSubmatch(p.out.text(), -1) {
 			switch m[1] {

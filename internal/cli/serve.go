@@ -129,6 +129,8 @@ func (f *serveFlags) override(c *config.Config) {
 }
 
 func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // until the process ends: one that comes early or late must not end it
 	c, warnings, err := f.load(urls)
 	if err != nil {
 		return err
@@ -147,7 +149,7 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	if err != nil {
 		return err
 	}
-	defer reloadOnHangup(cmd.Context(), a, f, urls, logger)()
+	defer reloadOn(cmd.Context(), hangup, a, f, urls, logger)()
 	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name)
 	drain, stop := cutWhenAskedAgain(cmd.Context(), a, logger)
 	defer stop()
@@ -158,10 +160,8 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	return nil
 }
 
-// reloadOnHangup reads the files again at each SIGHUP. The returned function ends that and waits for it.
-func reloadOnHangup(ctx context.Context, a *app.App, f serveFlags, urls []string, logger *slog.Logger) func() {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
+// reloadOn reads the files again at each SIGHUP. The returned function ends that and waits for it.
+func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App, f serveFlags, urls []string, logger *slog.Logger) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { // ends with ctx
@@ -193,7 +193,6 @@ func reloadOnHangup(ctx context.Context, a *app.App, f serveFlags, urls []string
 		}
 	}()
 	return func() {
-		signal.Stop(hangup)
 		cancel()
 		<-done
 	}
