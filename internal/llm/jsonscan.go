@@ -109,6 +109,29 @@ func (s *scanner) enter(open byte) bool {
 // key takes the next member's name inside an object and stands before its value then; it takes the closing bracket and
 // returns false if there is no further member. Escapes in the name are resolved.
 func (s *scanner) key() ([]byte, bool) {
+	name, ok := s.rawKey()
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = unescape(nil, name)
+	}
+	return name, ok
+}
+
+// rawKey is key without resolving escapes.
+func (s *scanner) rawKey() ([]byte, bool) {
+	b, i := s.b, s.i
+	if i < len(b) && b[i] == ',' {
+		i++
+	}
+	if i < len(b) && b[i] == '"' { // no white space, as most clients write
+		if end := stringEnd(b, i+1); end > 0 && end+1 < len(b) && b[end+1] == ':' {
+			s.i = end + 2
+			return b[i+1 : end], true
+		}
+	}
+	return s.spacedKey()
+}
+
+func (s *scanner) spacedKey() ([]byte, bool) {
 	for {
 		switch s.peek() {
 		case ',':
@@ -123,9 +146,6 @@ func (s *scanner) key() ([]byte, bool) {
 				return nil, false
 			}
 			s.i++
-			if bytes.IndexByte(name, '\\') >= 0 {
-				name = unescape(nil, name)
-			}
 			return name, true
 		default:
 			s.fail(faultSyntax, s.i)
@@ -182,7 +202,7 @@ func (s *scanner) raw() []byte {
 // skip takes the next value.
 func (s *scanner) skip() { s.walk(nil) }
 
-// walk takes the next value and shows the strings inside to v, if v is not nil.
+// walk takes the next value and shows what is inside to v, if v is not nil.
 func (s *scanner) walk(v *promptReader) {
 	switch c := s.peek(); class[c] {
 	case classQuote:
@@ -193,7 +213,10 @@ func (s *scanner) walk(v *promptReader) {
 			return
 		}
 		if v != nil {
-			v.value(s.b[start:end], 0)
+			v.value(s.b, start, end, memberName{}, 0)
+			if v.text != nil {
+				v.text.write(s.b[start : end+1])
+			}
 		}
 		s.i = end + 1
 	case classOpen:
@@ -210,21 +233,43 @@ func (s *scanner) walk(v *promptReader) {
 // container takes an object or array with all that is in it. Brackets must match; separators are not judged.
 func (s *scanner) container(v *promptReader) {
 	var objects [maxDepth/64 + 1]uint64 // one bit per level: set for an object
+	var name memberName                 // the last member's
+	var text *Prompt                    // where prose goes just now, or nil
+	if v != nil {
+		text = v.text
+	}
+	silent := 0 // the level of the member whose value is left out of the text
 	b, i, depth, spaces := s.b, s.i, 0, 0
 	for i < len(b) {
 		c := b[i]
+		i++
 		if c == '"' {
-			start, end := i+1, stringEnd(b, i+1)
+			start, end := i, stringEnd(b, i)
 			if end < 0 {
-				s.fail(faultTruncated, i)
+				s.fail(faultTruncated, start-1)
 				return
 			}
-			if i = end + 1; v != nil {
-				v.string(b, start, end, depth)
+			i = end + 1
+			switch {
+			case v == nil:
+			case i < len(b) && (b[i] == ':' || class[b[i]] == classSpace && colon(b, i)):
+				if name = nameOf(b, start, end); depth <= silent {
+					text, silent = v.text, 0
+				}
+				if name.known == nameCacheControl {
+					text, silent = nil, depth
+				}
+			default:
+				if text != nil && name.known != nameType {
+					text.write(b[start:i]) // with the quote, which keeps strings apart
+				}
+				if name.known != nameOther || end-start > minMedia {
+					v.value(b, start, end, name, depth)
+					name.known = nameOther
+				}
 			}
 			continue
 		}
-		i++
 		switch class[c] {
 		case classOpen:
 			if depth++; depth >= maxDepth {
@@ -246,63 +291,74 @@ func (s *scanner) container(v *promptReader) {
 				s.i, s.spaces = i, s.spaces+spaces
 				return
 			}
+			if depth < silent {
+				text, silent = v.text, 0
+			}
 		case classSpace:
 			spaces++
 		case classBad:
 			s.fail(faultSyntax, i-1)
 			return
 		default:
+			start := i - 1
 			for i < len(b) && class[b[i]]-classPlain <= classSeparator-classPlain { // long lists of numbers
 				i++
+			}
+			if text != nil && (class[c] == classPlain || i > start+1) {
+				text.scalars(b[start:i])
 			}
 		}
 	}
 	s.fail(faultTruncated, len(b))
 }
 
+// colon reports whether a colon follows at b[i], perhaps after white space.
+func colon(b []byte, i int) bool {
+	for i < len(b) && class[b[i]] == classSpace {
+		i++
+	}
+	return i < len(b) && b[i] == ':'
+}
+
 // nearby is how many bytes of a string are looked at in words, before IndexByte, which is faster but starts slowly.
-const nearby = 32
+const nearby = 16
 
 // stringEnd returns the index of the quote that ends the string whose first byte is b[i], or -1. It takes time in proportion
 // to what it passes, whatever that holds.
 func stringEnd(b []byte, i int) int {
 	for {
-		for near := i + nearby; i < near && i+8 <= len(b); {
-			marks := quotesAndBackslashes(binary.LittleEndian.Uint64(b[i:]))
-			if marks == 0 {
-				i += 8
-				continue
+		start := i
+		for {
+			if i+8 > len(b) || i >= start+nearby {
+				n := bytes.IndexByte(b[i:], '"')
+				if n < 0 {
+					return -1
+				}
+				i += n
+				break
 			}
-			if i += bits.TrailingZeros64(marks) / 8; b[i] == '"' {
-				return i
+			if marks := quotes(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
+				i += bits.TrailingZeros64(marks) / 8
+				break
 			}
-			for i += 2; i < len(b) && b[i] == '\\'; i += 2 { // a run of escapes
-			}
+			i += 8
 		}
-		if i >= len(b) {
-			return -1
-		}
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		back := i + n
-		for back > i && b[back-1] == '\\' {
+		back := i
+		for back > start && b[back-1] == '\\' {
 			back--
 		}
-		if i += n; (i-back)%2 == 0 {
+		if (i-back)%2 == 0 {
 			return i
 		}
 		i++
 	}
 }
 
-// quotesAndBackslashes sets the highest bit of the lowest byte that is a quote or a backslash. Bits of higher bytes may be
-// set or not.
-func quotesAndBackslashes(word uint64) uint64 {
+// quotes sets the highest bit of the lowest byte that is a quote. Bits of higher bytes may be set or not.
+func quotes(word uint64) uint64 {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
-	q, b := word^'"'*ones, word^'\\'*ones
-	return ((q-ones)&^q | (b-ones)&^b) & high
+	x := word ^ '"'*ones
+	return (x - ones) &^ x & high
 }
 
 // isEmpty reports whether a value's bytes are null, "", [] or {}, or a scalar: nothing that was generated.

@@ -13,80 +13,6 @@ const PrefixBlock = 256
 // MaxPrefixBlocks is the length of the longest chain: 1 MiB of text, about 262,144 tokens. What follows is not hashed.
 const MaxPrefixBlocks = 4096
 
-// Prompt says where in a body the parts are that decide what the model reads. ScanPrompt fills it; it holds no text.
-type Prompt struct {
-	parts [partCount]span
-}
-
-// span is a part of a body. solid means no white space outside its strings.
-type span struct {
-	start, end int
-	solid      bool
-}
-
-// part is a member of the body that counts for the prefix. The order is the one in which a model sees them, or that in
-// which engines key their caches: what sets a cache apart first, then tools, system, messages.
-type part uint8
-
-const (
-	partNone part = iota
-	partCacheSalt
-	partChatTemplate
-	partTemplateArgs
-	partReasoningEffort
-	partReasoning
-	partPreviousResponse
-	partConversation
-	partTools // from here on text that the model sees
-	partFunctions
-	partSystem // from here on prose: what holds it does not count
-	partInstructions
-	partDocuments
-	partMessages
-	partInput
-	partPrompt
-	partSuffix
-	partCount
-)
-
-func partOf(name []byte) part {
-	switch string(name) {
-	case "cache_salt":
-		return partCacheSalt
-	case "chat_template":
-		return partChatTemplate
-	case "chat_template_kwargs":
-		return partTemplateArgs
-	case "reasoning_effort":
-		return partReasoningEffort
-	case "reasoning":
-		return partReasoning
-	case "previous_response_id":
-		return partPreviousResponse
-	case "conversation":
-		return partConversation
-	case "tools":
-		return partTools
-	case "functions":
-		return partFunctions
-	case "system":
-		return partSystem
-	case "instructions":
-		return partInstructions
-	case "documents":
-		return partDocuments
-	case "messages":
-		return partMessages
-	case "input":
-		return partInput
-	case "prompt":
-		return partPrompt
-	case "suffix":
-		return partSuffix
-	}
-	return partNone
-}
-
 // PrefixKey is the secret under which prefixes are hashed: who has the hashes but not the key learns nothing about the
 // text, and cannot make two texts collide. It never changes; use it by any number of goroutines.
 type PrefixKey struct {
@@ -105,206 +31,177 @@ func NewPrefixKey(secret [32]byte) *PrefixKey {
 	return k
 }
 
-// Append appends the hash chain of a prompt to dst and returns it: one hash for each whole PrefixBlock of text, which
-// depends on all that stands before too, so that two prompts have as many hashes in common as they share blocks from the
-// start. p is what ScanPrompt found in that body. Another tenant or model gives other hashes throughout.
+// Prompt hashes the prompt of one request after the other while ScanPrompt reads them. It keeps buffers (up to 64 KiB for
+// a prompt of 1 MiB) but no text. Use by one goroutine at a time.
+type Prompt struct {
+	key   *PrefixKey
+	sums  []sum // of the blocks of all parts, part by part, in the order of the body
+	parts [fieldCount - firstPart]struct{ from, to int }
+	from  int               // the current part's first sum
+	n     int               // bytes in block
+	block [PrefixBlock]byte // the text that is no whole block yet
+}
+
+// sum is what a block comes to before it is chained.
+type sum struct{ lo, hi uint64 }
+
+// NewPrompt returns a Prompt that hashes under that key.
+func NewPrompt(key *PrefixKey) *Prompt { return &Prompt{key: key} }
+
+func (p *Prompt) reset() {
+	p.sums = p.sums[:0]
+	clear(p.parts[:])
+}
+
+// AppendPrefix appends the hash chain of the prompt that was scanned last to dst and returns it: one hash for each whole
+// PrefixBlock of text, which depends on all that stands before too, so that two prompts have as many hashes in common as
+// they share blocks from the start. Another tenant or model gives other hashes throughout. A body that ScanPrompt refused
+// has no hashes.
 //
-// Strings count as they are escaped. White space outside strings does not count, and of what holds prose only the prose
-// does: names of members, brackets, types of parts and cache_control (which clients move from turn to turn) do not. The
-// order of members does.
-func (k *PrefixKey) Append(dst []uint64, body []byte, p *Prompt, tenant, model string) []uint64 {
-	c := chain{key: k, hashes: dst, limit: len(dst) + MaxPrefixBlocks}
-	c.name(tenant)
-	c.name(model)
-	for _, s := range p.parts[partNone+1 : partTools] {
-		c.json(body, s)
+// The text is that of tools, system and messages, in this order wherever they stand. Strings count as they are escaped.
+// White space outside strings does not count, and of what holds prose only the prose does: names of members, brackets,
+// types of parts and cache_control (which clients move from turn to turn) do not. The order of an object's members does.
+func (p *Prompt) AppendPrefix(dst []uint64, tenant, model string) []uint64 {
+	hash := p.key.name(p.key.name(0, tenant), model)
+	limit := len(dst) + MaxPrefixBlocks
+	for i := range p.parts {
+		sums := p.sums[p.parts[i].from:p.parts[i].to]
+		for j, s := range sums {
+			hash = p.key.chain(hash, s)
+			// The last block of each part is not whole, and what sets a cache apart is no text.
+			if j < len(sums)-1 && firstPart+field(i) >= fieldTools && len(dst) < limit {
+				dst = append(dst, hash)
+			}
+		}
 	}
-	c.pad()
-	c.hashes = dst // what was hashed so far is no text
-	for _, s := range p.parts[partTools:partSystem] {
-		c.json(body, s)
-	}
-	for _, s := range p.parts[partSystem:] {
-		c.prose(body[:s.end], s.start)
-	}
-	return c.hashes
+	return dst
 }
 
-// chain cuts text into blocks and hashes each together with the hash before it.
-type chain struct {
-	key    *PrefixKey
-	hash   uint64
-	hashes []uint64
-	limit  int // length of hashes at which to stop
-	n      int // bytes in buf
-	buf    [PrefixBlock]byte
+// begin starts a part. It returns false if there was one of that name before: only the first counts.
+func (p *Prompt) begin(f field) bool {
+	p.from, p.n = len(p.sums), 0
+	return p.parts[f-firstPart].to == 0
 }
 
-func (c *chain) write(text []byte) {
-	if c.n > 0 {
-		n := copy(c.buf[c.n:], text)
-		text = text[n:]
-		if c.n += n; c.n < PrefixBlock {
+// end ends a part. What is left makes a block with zeros, so that each part has at least one sum.
+func (p *Prompt) end(f field) {
+	clear(p.block[p.n:])
+	p.sums = append(p.sums, p.key.sum(&p.block))
+	clear(p.block[:p.n])
+	p.parts[f-firstPart].from, p.parts[f-firstPart].to = p.from, len(p.sums)
+}
+
+// write adds text to the current part.
+func (p *Prompt) write(text []byte) {
+	if p.n > 0 || len(text) < PrefixBlock {
+		n := copy(p.block[p.n:], text)
+		if p.n += n; p.n < PrefixBlock {
 			return
 		}
-		c.block(&c.buf)
+		text = text[n:]
+		p.add(&p.block)
 	}
-	for len(text) >= PrefixBlock && len(c.hashes) < c.limit {
-		c.block((*[PrefixBlock]byte)(text))
+	for len(text) >= PrefixBlock {
+		p.add((*[PrefixBlock]byte)(text))
 		text = text[PrefixBlock:]
 	}
-	c.n = copy(c.buf[:], text)
+	p.n = copy(p.block[:], text)
 }
 
-func (c *chain) block(text *[PrefixBlock]byte) {
-	if len(c.hashes) < c.limit {
-		c.hash = c.key.sum(c.hash, text)
-		c.hashes = append(c.hashes, c.hash)
+func (p *Prompt) add(block *[PrefixBlock]byte) {
+	if len(p.sums)-p.from < MaxPrefixBlocks {
+		p.sums = append(p.sums, p.key.sum(block))
 	}
 }
 
-// name writes a name so that no two lists of names look the same.
-func (c *chain) name(s string) {
-	var size [8]byte
-	binary.LittleEndian.PutUint64(size[:], uint64(len(s)))
-	c.write(size[:])
-	c.write([]byte(s))
-}
-
-// pad ends the current block.
-func (c *chain) pad() {
-	clear(c.buf[c.n:])
-	c.block(&c.buf)
-	c.n = 0
-}
-
-// json writes a part without the white space outside its strings.
-func (c *chain) json(body []byte, s span) {
-	if s.solid {
-		c.write(body[s.start:s.end])
-		return
+// scalars adds numbers and literals, separated and perhaps surrounded by commas and colons: each with a comma behind it.
+func (p *Prompt) scalars(text []byte) {
+	for len(text) > 0 && class[text[0]] == classSeparator {
+		text = text[1:]
 	}
-	b, from := body[:s.end], s.start
-	for i := from; i < len(b) && len(c.hashes) < c.limit; i++ {
+	if len(text) > 0 {
+		p.write(text)
+		if text[len(text)-1] != ',' {
+			p.write([]byte{','})
+		}
+	}
+}
+
+// json adds a JSON value, valid or not, without the white space outside its strings.
+func (p *Prompt) json(b []byte) {
+	from := 0
+	for i := 0; i < len(b); i++ {
 		switch class[b[i]] {
 		case classQuote:
 			if i = stringEnd(b, i+1); i < 0 {
 				return
 			}
 		case classSpace:
-			c.write(b[from:i])
+			p.write(b[from:i])
 			from = i + 1
 		}
 	}
-	c.write(b[from:])
+	p.write(b[from:])
 }
 
-// prose writes what a model reads of the value that starts at b[i] and ends with b: strings, each with the quote that ends
-// it, and other scalars, each with a comma.
-func (c *chain) prose(b []byte, i int) {
-	isType := false
-	for i < len(b) && len(c.hashes) < c.limit {
-		switch class[b[i]] {
-		case classQuote:
-			start, end := i+1, stringEnd(b, i+1)
-			if end < 0 {
-				return
-			}
-			i = end + 1
-			if at := colon(b, i); at < 0 {
-				if !isType {
-					c.write(b[start:i])
-				}
-				isType = false
-				continue
-			} else {
-				i = at + 1
-			}
-			name := b[start:end]
-			isType = string(name) == "type"
-			if string(name) == "cache_control" {
-				s := scanner{b: b, i: i}
-				s.skip()
-				i = s.i
-			}
-		case classPlain:
-			from := i
-			for i < len(b) && class[b[i]]-classPlain <= classSeparator-classPlain && b[i] != ':' { // long lists of numbers in one go
-				i++
-			}
-			c.write(b[from:i])
-			if b[i-1] != ',' {
-				c.write([]byte{','})
-			}
-			isType = false
-		default:
-			i++
-		}
+// sum hashes a block by NH (RFC 4418, with words of 64 bits): to whom the key is unknown, two blocks have the same sum with
+// a chance of 2^-64, whatever the texts.
+func (k *PrefixKey) sum(text *[PrefixBlock]byte) sum {
+	var hi, lo, carry uint64
+	for i := 0; i < PrefixBlock/32; i++ {
+		t, key := (*[32]byte)(text[32*i:32*i+32]), (*[4]uint64)(k.block[4*i:4*i+4])
+		h1, l1 := bits.Mul64(word(t, 0)+key[0], word(t, 1)+key[1])
+		h2, l2 := bits.Mul64(word(t, 2)+key[2], word(t, 3)+key[3])
+		lo, carry = bits.Add64(lo, l1, 0)
+		hi, _ = bits.Add64(hi, h1, carry)
+		lo, carry = bits.Add64(lo, l2, 0)
+		hi, _ = bits.Add64(hi, h2, carry)
 	}
+	return sum{lo, hi}
 }
 
-// colon returns the index of the colon that follows at b[i], perhaps after white space, or -1.
-func colon(b []byte, i int) int {
-	for ; i < len(b); i++ {
-		if b[i] == ':' {
-			return i
-		}
-		if class[b[i]] != classSpace {
-			break
-		}
+// chain hashes a block's sum together with the hash of all before it, by SipHash, so that the result looks random to all who
+// lack the key.
+func (k *PrefixKey) chain(prev uint64, s sum) uint64 { return siphash(k.k0, k.k1, prev, s.lo, s.hi) }
+
+// name chains a name of any length.
+func (k *PrefixKey) name(hash uint64, name string) uint64 {
+	hash = k.chain(hash, sum{lo: uint64(len(name))})
+	var word [16]byte
+	for len(name) > 0 {
+		clear(word[copy(word[:], name):])
+		name = name[min(len(word), len(name)):]
+		hash = k.chain(hash, sum{binary.LittleEndian.Uint64(word[:8]), binary.LittleEndian.Uint64(word[8:])})
 	}
-	return -1
+	return hash
 }
 
-// sum hashes a block together with the hash of all before it. NH (RFC 4418, with words of 64 bits) brings the block to 128
-// bits; whatever the text, two blocks give the same with a chance of 2^-64. SipHash-1-3 of these and the previous hash
-// makes the result look random to all who lack the key.
-func (k *PrefixKey) sum(prev uint64, text *[PrefixBlock]byte) uint64 {
-	var hi, lo, hi2, lo2, carry uint64
-	for i := 0; i < len(k.block); i += 4 { // two sums, which a processor can do side by side
-		h, l := bits.Mul64(word(text, i)+k.block[i], word(text, i+1)+k.block[i+1])
-		h2, l2 := bits.Mul64(word(text, i+2)+k.block[i+2], word(text, i+3)+k.block[i+3])
-		lo, carry = bits.Add64(lo, l, 0)
-		hi += h + carry
-		lo2, carry = bits.Add64(lo2, l2, 0)
-		hi2 += h2 + carry
-	}
-	lo, carry = bits.Add64(lo, lo2, 0)
-	return siphash(k.k0, k.k1, prev, lo, hi+hi2+carry)
-}
-
-func word(text *[PrefixBlock]byte, i int) uint64 {
-	return binary.LittleEndian.Uint64(text[8*i : 8*i+8])
-}
+func word(text *[32]byte, i int) uint64 { return binary.LittleEndian.Uint64(text[8*i : 8*i+8]) }
 
 // siphash is SipHash-1-3 (Aumasson and Bernstein 2012, with the rounds of Rust and Python) of three little-endian words.
 func siphash(k0, k1, a, b, c uint64) uint64 {
-	v := sip{k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261, k1 ^ 0x7465646279746573}
-	v = v.absorb(a).absorb(b).absorb(c).absorb(24 << 56) // the length in bytes
-	v.v2 ^= 0xff
-	v = v.round().round().round()
-	return v.v0 ^ v.v1 ^ v.v2 ^ v.v3
+	const size = 24 << 56 // bytes, in the top byte of the last word
+	v0, v1, v2, v3 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d, k0^0x6c7967656e657261, k1^0x7465646279746573
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^a)
+	v0, v1, v2, v3 = sipRound(v0^a, v1, v2, v3^b)
+	v0, v1, v2, v3 = sipRound(v0^b, v1, v2, v3^c)
+	v0, v1, v2, v3 = sipRound(v0^c, v1, v2, v3^size)
+	v0, v1, v2, v3 = sipRound(v0^size, v1, v2^0xff, v3)
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
+	return v0 ^ v1 ^ v2 ^ v3
 }
 
-type sip struct{ v0, v1, v2, v3 uint64 }
-
-func (v sip) absorb(m uint64) sip {
-	v.v3 ^= m
-	v = v.round()
-	v.v0 ^= m
-	return v
-}
-
-func (v sip) round() sip {
-	v.v0 += v.v1
-	v.v1 = bits.RotateLeft64(v.v1, 13) ^ v.v0
-	v.v0 = bits.RotateLeft64(v.v0, 32)
-	v.v2 += v.v3
-	v.v3 = bits.RotateLeft64(v.v3, 16) ^ v.v2
-	v.v0 += v.v3
-	v.v3 = bits.RotateLeft64(v.v3, 21) ^ v.v0
-	v.v2 += v.v1
-	v.v1 = bits.RotateLeft64(v.v1, 17) ^ v.v2
-	v.v2 = bits.RotateLeft64(v.v2, 32)
-	return v
+func sipRound(v0, v1, v2, v3 uint64) (uint64, uint64, uint64, uint64) {
+	v0 += v1
+	v1 = bits.RotateLeft64(v1, 13) ^ v0
+	v0 = bits.RotateLeft64(v0, 32)
+	v2 += v3
+	v3 = bits.RotateLeft64(v3, 16) ^ v2
+	v0 += v3
+	v3 = bits.RotateLeft64(v3, 21) ^ v0
+	v2 += v1
+	v1 = bits.RotateLeft64(v1, 17) ^ v2
+	v2 = bits.RotateLeft64(v2, 32)
+	return v0, v1, v2, v3
 }

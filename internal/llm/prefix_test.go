@@ -15,12 +15,12 @@ var testKey = NewPrefixKey([32]byte{1, 2, 3})
 // prefix is the chain of a body under testKey, for tenant t and the body's model.
 func prefix(t testing.TB, body string) []uint64 {
 	t.Helper()
-	var p Prompt
-	r, err := ScanPrompt(chatAPI, "application/json", []byte(body), &p)
+	p := NewPrompt(testKey)
+	r, err := ScanPrompt(chatAPI, "application/json", []byte(body), p)
 	if err != nil {
 		t.Fatalf("%.80s: %v", body, err)
 	}
-	return testKey.Append(nil, []byte(body), &p, "t", r.Model)
+	return p.AppendPrefix(nil, "t", r.Model)
 }
 
 // common is the number of hashes that two chains share from the start. It fails the test if they meet again later.
@@ -104,16 +104,19 @@ func TestPrefixLength(t *testing.T) {
 
 func TestPrefixKeysAndTenants(t *testing.T) {
 	body := []byte(`{"prompt":"` + prose(3, 40*PrefixBlock) + `"}`)
-	var p Prompt
-	if _, err := ScanPrompt(chatAPI, "", body, &p); err != nil {
-		t.Fatal(err)
+	scan := func(key *PrefixKey) *Prompt {
+		p := NewPrompt(key)
+		if _, err := ScanPrompt(chatAPI, "", body, p); err != nil {
+			t.Fatal(err)
+		}
+		return p
 	}
-	other := NewPrefixKey([32]byte{1, 2, 4})
+	p := scan(testKey)
 	seen := map[uint64]bool{}
 	for _, chain := range [][]uint64{
-		testKey.Append(nil, body, &p, "", ""), testKey.Append(nil, body, &p, "t", ""), testKey.Append(nil, body, &p, "", "t"), testKey.Append(nil, body, &p, "t", "m"),
-		testKey.Append(nil, body, &p, "tm", ""), testKey.Append(nil, body, &p, "t\x00", "m"), testKey.Append(nil, body, &p, strings.Repeat("t", 5000), "m"),
-		other.Append(nil, body, &p, "t", "m"),
+		p.AppendPrefix(nil, "", ""), p.AppendPrefix(nil, "t", ""), p.AppendPrefix(nil, "", "t"), p.AppendPrefix(nil, "t", "m"),
+		p.AppendPrefix(nil, "tm", ""), p.AppendPrefix(nil, "t\x00", "m"), p.AppendPrefix(nil, strings.Repeat("t", 5000), "m"),
+		scan(NewPrefixKey([32]byte{1, 2, 4})).AppendPrefix(nil, "t", "m"),
 	} {
 		if len(chain) != 40 {
 			t.Fatalf("%d hashes, want 40", len(chain))
@@ -125,8 +128,8 @@ func TestPrefixKeysAndTenants(t *testing.T) {
 			seen[h] = true
 		}
 	}
-	again := NewPrefixKey([32]byte{1, 2, 3}).Append([]uint64{7}, body, &p, "t", "m")
-	if want := testKey.Append(nil, body, &p, "t", "m"); again[0] != 7 || !slices.Equal(again[1:], want) {
+	again := scan(NewPrefixKey([32]byte{1, 2, 3})).AppendPrefix([]uint64{7}, "t", "m")
+	if want := p.AppendPrefix(nil, "t", "m"); again[0] != 7 || !slices.Equal(again[1:], want) {
 		t.Error("the same key, tenant and model give other hashes")
 	}
 }
@@ -165,11 +168,11 @@ func TestSipHash(t *testing.T) {
 // The text that a block holds is not in the chain, nor does a bit of it show: about half of a hash changes with each.
 func TestPrefixMixes(t *testing.T) {
 	var block [PrefixBlock]byte
-	want := testKey.sum(0, &block)
+	want := testKey.chain(0, testKey.sum(&block))
 	total := 0
 	for bit := range 8 * PrefixBlock {
 		block[bit/8] ^= 1 << (bit % 8)
-		for x := want ^ testKey.sum(0, &block); x != 0; x &= x - 1 {
+		for x := want ^ testKey.chain(0, testKey.sum(&block)); x != 0; x &= x - 1 {
 			total++
 		}
 		block[bit/8] ^= 1 << (bit % 8)
@@ -182,13 +185,13 @@ func TestPrefixMixes(t *testing.T) {
 func TestPrefixAllocs(t *testing.T) {
 	body := chatBody(64 << 10)
 	dst := make([]uint64, 0, MaxPrefixBlocks)
-	var p Prompt
+	p := NewPrompt(testKey)
 	if n := testing.AllocsPerRun(100, func() {
-		r, err := ScanPrompt(chatAPI, "application/json", body, &p)
+		r, err := ScanPrompt(chatAPI, "application/json", body, p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		dst = testKey.Append(dst[:0], body, &p, "tenant", r.Model)
+		dst = p.AppendPrefix(dst[:0], "tenant", r.Model)
 	}); n > 1 || len(dst) < 200 {
 		t.Errorf("%.0f allocations for %d hashes, want at most 1 (the model's name)", n, len(dst))
 	}
@@ -206,14 +209,14 @@ func FuzzPrefix(f *testing.F) {
 		if int(at) < len(body) { // repeat a byte, to fill blocks
 			body = slices.Concat(body[:at], bytes.Repeat(body[at:at+1], int(repeat)), body[at:])
 		}
-		var p Prompt
-		r, err := ScanPrompt(chatAPI, "application/json", body, &p)
-		if err != nil && p != (Prompt{}) {
-			t.Fatalf("%q: %+v although %v", body, p, err)
+		p := NewPrompt(testKey)
+		r, err := ScanPrompt(chatAPI, "application/json", body, p)
+		got := p.AppendPrefix(nil, "t", r.Model)
+		if err != nil && len(got) > 0 || len(got) > min(len(body), MaxPrefixBlocks*PrefixBlock)/PrefixBlock {
+			t.Fatalf("%q: %d hashes of %d bytes, error %v", body, len(got), len(body), err)
 		}
-		got := testKey.Append(nil, body, &p, "t", r.Model)
-		if len(got) > min(len(body)+PrefixBlock, MaxPrefixBlocks*PrefixBlock)/PrefixBlock {
-			t.Fatalf("%q: %d hashes of %d bytes", body, len(got), len(body))
+		if r2, err2 := ScanRequest(chatAPI, "application/json", body); r2 != r || fmt.Sprint(err2) != fmt.Sprint(err) {
+			t.Fatalf("%q: %+v, %v with hashes, %+v, %v without", body, r, err, r2, err2)
 		}
 		var compact, wide bytes.Buffer
 		if err != nil || json.Compact(&compact, body) != nil || json.Indent(&wide, body, " ", "\t") != nil {
@@ -222,9 +225,10 @@ func FuzzPrefix(f *testing.F) {
 		if !slices.Equal(got, prefix(t, compact.String())) || !slices.Equal(got, prefix(t, wide.String())) {
 			t.Fatalf("%q: depends on white space", body)
 		}
-		if i := p.parts[partMessages]; i.end > 0 && body[i.end-1] == ']' && len(got) > 0 && p.parts[partInput].end+p.parts[partPrompt].end+p.parts[partSuffix].end == 0 {
-			more := string(body[:i.end-1]) + `,"` + prose(5, 600) + `"` + string(body[i.end-1:])
-			if longer := prefix(t, more); common(t, got, longer) != len(got) || len(longer) < len(got)+2 {
+		list, _ := members(body)
+		if !slices.ContainsFunc(list, func(m jsonMember) bool { return m.key == "suffix" }) && len(list) > 0 {
+			longer := prefix(t, strings.TrimSuffix(compact.String(), "}")+`,"suffix":"`+prose(5, 600)+`"}`)
+			if common(t, got, longer) != len(got) || len(longer) != min(len(got)+2, MaxPrefixBlocks) {
 				t.Fatalf("%q: %d hashes, not kept in %d", body, len(got), len(longer))
 			}
 		}

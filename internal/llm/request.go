@@ -66,15 +66,15 @@ func ScanRequest(api API, contentType string, body []byte) (Request, error) {
 	return ScanPrompt(api, contentType, body, nil)
 }
 
-// ScanPrompt is ScanRequest, and notes in p where the prompt is, for PrefixKey.Append. p may be nil; what it held before is
-// gone. The prompt of a form is not noted.
+// ScanPrompt is ScanRequest, and hashes the prompt into p on the way. p may be nil. The prompt of a form is not hashed.
 func ScanPrompt(api API, contentType string, body []byte, p *Prompt) (Request, error) {
 	if p != nil {
-		*p = Prompt{}
+		p.reset()
 	}
-	mediaType, params, _ := strings.Cut(contentType, ";")
-	if strings.EqualFold(strings.TrimSpace(mediaType), "multipart/form-data") {
-		return scanForm(params, body)
+	if contentType != "application/json" { // what nearly all send
+		if mediaType, params, _ := strings.Cut(contentType, ";"); strings.EqualFold(strings.TrimSpace(mediaType), "multipart/form-data") {
+			return scanForm(params, body)
+		}
 	}
 	s := scanner{b: body, i: len(bom(body))}
 	r := Request{N: 1}
@@ -86,9 +86,9 @@ func ScanPrompt(api API, contentType string, body []byte, p *Prompt) (Request, e
 	}
 	if err := r.scanObject(api, &s, p); err != nil {
 		if p != nil {
-			*p = Prompt{}
+			p.reset()
 		}
-		if s.fault != faultNone && !api.NeedsModel && !isJSON(strings.TrimSpace(mediaType)) {
+		if s.fault != faultNone && !api.NeedsModel && !isJSON(contentType) {
 			err = nil // a file of another type that starts with a brace
 		}
 		return Request{N: 1}, err
@@ -96,33 +96,140 @@ func ScanPrompt(api API, contentType string, body []byte, p *Prompt) (Request, e
 	return r, nil
 }
 
-// isJSON reports whether a media type is JSON, or none, which engines take for JSON.
-func isJSON(mediaType string) bool {
-	mediaType = strings.ToLower(mediaType)
+// isJSON reports whether a content type is JSON, or none, which engines take for JSON.
+func isJSON(contentType string) bool {
+	mediaType, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	mediaType = strings.TrimSpace(mediaType)
 	return mediaType == "" || strings.HasSuffix(mediaType, "/json") || strings.HasSuffix(mediaType, "+json")
+}
+
+// field is a top-level member that is looked at.
+type field uint8
+
+const (
+	fieldOther field = iota
+	fieldModel
+	fieldStream
+	fieldStreamOptions
+	fieldMaxOutput
+	fieldN
+	fieldBackground
+	fieldMCPServers
+	fieldContainer
+	fieldQuery // prompts of rerank and score APIs, which share no prefixes
+
+	// From here on parts of the prefix, in the order in which models see them or engines key their caches: what sets a cache
+	// apart, then tools, system, messages.
+	fieldCacheSalt
+	fieldChatTemplate
+	fieldTemplateArgs
+	fieldReasoningEffort
+	fieldReasoning
+	fieldPreviousResponse
+	fieldConversation
+	fieldTools // from here on text that the model sees
+	fieldFunctions
+	fieldSystem // from here on prose: the JSON around it does not count
+	fieldInstructions
+	fieldDocuments
+	fieldMessages
+	fieldInput
+	fieldPrompt
+	fieldSuffix
+	fieldCount
+
+	firstPart = fieldCacheSalt
+)
+
+func fieldOf(name []byte) field {
+	switch string(name) {
+	case "model":
+		return fieldModel
+	case "stream":
+		return fieldStream
+	case "stream_options":
+		return fieldStreamOptions
+	case "max_tokens", "max_completion_tokens", "max_output_tokens":
+		return fieldMaxOutput
+	case "n":
+		return fieldN
+	case "background":
+		return fieldBackground
+	case "mcp_servers":
+		return fieldMCPServers
+	case "container":
+		return fieldContainer
+	case "query", "queries", "text_1", "text_2":
+		return fieldQuery
+	case "cache_salt":
+		return fieldCacheSalt
+	case "chat_template":
+		return fieldChatTemplate
+	case "chat_template_kwargs":
+		return fieldTemplateArgs
+	case "reasoning_effort":
+		return fieldReasoningEffort
+	case "reasoning":
+		return fieldReasoning
+	case "previous_response_id":
+		return fieldPreviousResponse
+	case "conversation":
+		return fieldConversation
+	case "tools":
+		return fieldTools
+	case "functions":
+		return fieldFunctions
+	case "system":
+		return fieldSystem
+	case "instructions":
+		return fieldInstructions
+	case "documents":
+		return fieldDocuments
+	case "messages":
+		return fieldMessages
+	case "input":
+		return fieldInput
+	case "prompt":
+		return fieldPrompt
+	case "suffix":
+		return fieldSuffix
+	}
+	return fieldOther
 }
 
 // scanObject reads the top-level members, then insists that nothing follows.
 func (r *Request) scanObject(api API, s *scanner, p *Prompt) error {
 	s.enter('{')
 	for {
-		name, ok := s.key()
+		name, ok := s.rawKey()
 		if !ok {
 			break
 		}
-		if len(name) == len("model") && bytes.EqualFold(name, []byte("model")) {
+		f := fieldOf(name)
+		if f == fieldOther && bytes.IndexByte(name, '\\') >= 0 {
+			name = unescape(nil, name)
+			f = fieldOf(name)
+		}
+		if f == fieldModel || f == fieldOther && len(name) == len("model") && bytes.EqualFold(name, []byte("model")) {
 			if err := r.scanModel(s, name); err != nil {
 				return err
 			}
 			continue
 		}
-		if s.peek(); p == nil {
-			r.scanMember(api, s, name)
+		if p == nil || f < firstPart || !p.begin(f) {
+			r.scanField(api, s, f, nil)
 			continue
 		}
-		part, start, spaces := partOf(name), s.i, s.spaces
-		r.scanMember(api, s, name)
-		p.parts[part] = span{start: start, end: s.i, solid: s.spaces == spaces}
+		s.peek()
+		start, spaces := s.i, s.spaces
+		if f >= fieldSystem {
+			r.scanField(api, s, f, p)
+		} else if r.scanField(api, s, f, nil); s.spaces == spaces {
+			p.write(s.b[start:s.i])
+		} else {
+			p.json(s.b[start:s.i])
+		}
+		p.end(f)
 	}
 	if s.fault == faultNone {
 		if s.peek(); s.i < len(s.b) {
@@ -166,10 +273,9 @@ func modelName(raw []byte, escaped bool) (string, error) {
 		return "", &RequestError{Code: "evenkeel_invalid_model", Param: "model",
 			Message: fmt.Sprintf("model has %d bytes: a name may have %d", len(raw), maxModelLen)}
 	}
-	var buf [maxModelLen]byte
 	name := raw
-	if escaped {
-		name = unescape(buf[:0], raw)
+	if escaped && !isPlainASCII(raw) {
+		name = unescape(nil, raw)
 	}
 	for _, c := range name {
 		if c < 0x20 || c == 0x7f {
@@ -180,39 +286,49 @@ func modelName(raw []byte, escaped bool) (string, error) {
 	return string(name), nil
 }
 
-// scanMember reads one top-level member other than the model.
-func (r *Request) scanMember(api API, s *scanner, name []byte) {
-	switch string(name) {
-	case "stream":
+// isPlainASCII reports whether unescape leaves raw as it is.
+func isPlainASCII(raw []byte) bool {
+	for _, c := range raw {
+		if c == '\\' || c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// scanField reads the value of one top-level member other than the model. The prose in it goes to text, if that is not nil.
+func (r *Request) scanField(api API, s *scanner, f field, text *Prompt) {
+	switch f {
+	case fieldStream:
 		r.Stream = isTrue(s.raw())
-	case "stream_options":
+	case fieldStreamOptions:
 		r.scanStreamOptions(s)
-	case "max_tokens", "max_completion_tokens", "max_output_tokens":
+	case fieldMaxOutput:
 		if n, ok := count(s.raw()); ok {
 			r.MaxOutput = max(r.MaxOutput, n)
 		}
-	case "n":
+	case fieldN:
 		if n, ok := count(s.raw()); ok {
 			r.N = max(r.N, n)
 		}
-	case "messages", "input", "prompt", "system", "instructions", "suffix", "query", "queries", "documents", "text_1", "text_2":
-		v := promptReader{}
+	case fieldMessages, fieldInput, fieldPrompt, fieldSystem, fieldInstructions, fieldSuffix, fieldDocuments, fieldQuery:
+		v := promptReader{text: text}
 		r.PromptBytes += v.read(s)
 		r.Vision = r.Vision || v.image
-	case "tools", "functions":
+	case fieldTools, fieldFunctions:
 		v := promptReader{}
 		isArray := s.peek() == '['
 		n := v.read(s)
 		r.PromptBytes += n
 		r.Tools = r.Tools || isArray && n > len("[]")
 		r.Unrepeatable = r.Unrepeatable || api.Name == "responses" && v.serverTool
-	case "background":
+	case fieldBackground:
 		r.Unrepeatable = isTrue(s.raw()) && api.Name == "responses" || r.Unrepeatable
-	case "conversation":
+	case fieldConversation:
 		r.Unrepeatable = !isNull(s.raw()) && api.Name == "responses" || r.Unrepeatable
-	case "mcp_servers":
+	case fieldMCPServers:
 		r.Unrepeatable = !isEmpty(s.raw()) && api.Name == "messages" || r.Unrepeatable
-	case "container":
+	case fieldContainer:
 		r.Unrepeatable = !isNull(s.raw()) && api.Name == "messages" || r.Unrepeatable
 	default:
 		s.skip()
@@ -253,10 +369,10 @@ func (r *Request) Splice(body []byte, model string) (prefix, value, suffix []byt
 	return body[:r.ModelStart:r.ModelStart], value, body[r.ModelEnd:]
 }
 
-// promptReader looks at the strings inside a part of the prompt.
+// promptReader looks at what is inside a part of the prompt.
 type promptReader struct {
-	key        []byte // the last member name seen
-	media      int    // inline images, audio and files, bytes
+	text       *Prompt // where the prose goes, or nil
+	media      int     // inline images, audio and files, bytes
 	image      bool
 	serverTool bool // an element of this array has a type other than "function" and "custom"
 }
@@ -272,26 +388,40 @@ func (v *promptReader) read(s *scanner) int {
 	return s.i - start - (s.spaces - spaces) - v.media
 }
 
-// string is shown each string inside a container: b[start:end], depth levels below the top of this value.
-func (v *promptReader) string(b []byte, start, end, depth int) {
-	for i := end + 1; i < len(b); i++ {
-		switch class[b[i]] {
-		case classSpace:
-			continue
-		case classSeparator:
-			if b[i] == ':' {
-				v.key = b[start:end]
-				return
-			}
-		}
-		break
-	}
-	v.value(b[start:end], depth)
+// memberName is the name before a value: where it is in the body, and whether it is one of those looked for.
+type memberName struct {
+	start, end int
+	known      knownName
 }
 
-func (v *promptReader) value(text []byte, depth int) {
-	switch string(v.key) {
+type knownName uint8
+
+const (
+	nameOther knownName = iota
+	nameType
+	nameImages
+	nameCacheControl
+)
+
+func nameOf(b []byte, start, end int) memberName {
+	n := memberName{start: start, end: end}
+	switch string(b[start:end]) {
 	case "type":
+		n.known = nameType
+	case "images":
+		n.known = nameImages
+	case "cache_control":
+		n.known = nameCacheControl
+	}
+	return n
+}
+
+// value is shown a string that is a value, b[start:end], with the last name before it, depth levels below the top. Short
+// strings after other names need not be shown.
+func (v *promptReader) value(b []byte, start, end int, name memberName, depth int) {
+	text := b[start:end]
+	switch name.known {
+	case nameType:
 		switch string(text) {
 		case "image_url", "input_image", "image":
 			v.image = true
@@ -299,10 +429,10 @@ func (v *promptReader) value(text []byte, depth int) {
 		if depth == 2 && string(text) != "function" && string(text) != "custom" {
 			v.serverTool = true
 		}
-	case "images":
+	case nameImages:
 		v.image = true
 	}
-	if len(text) > minMedia && isMedia(v.key, text) {
+	if len(text) > minMedia && isMedia(b[name.start:name.end], text) {
 		v.media += len(text)
 	}
 }
