@@ -84,7 +84,7 @@ func TestCancelWhileDialling(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(within(t))
-	e.carrier.(*plain).dialer.Control = func(string, string, syscall.RawConn) error {
+	e.pool.dialer.net.Control = func(string, string, syscall.RawConn) error {
 		time.AfterFunc(10*time.Millisecond, cancel) // the socket is there, connect comes next
 		return nil
 	}

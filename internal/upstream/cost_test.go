@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 )
 
 // frugal answers every request of n bytes without allocating.
@@ -80,7 +80,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 1000)
 	own := newFake(b, frugal(sizeOf(b, body), chat)).endpoint(b)
 	std := newFake(b, frugal(sizeOf(b, body), chat)).endpoint(b)
-	std.carrier = newTransport(&net.Dialer{}, &url.URL{Scheme: "http", Host: std.target.host})
+	base := &url.URL{Scheme: "http", Host: std.target.host}
+	std.std, std.pool = newTransport(newDialer(base, nil, nil, time.Second), base, nil), nil
 	for _, c := range []struct {
 		name string
 		*Endpoint

@@ -206,10 +206,19 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// idling is how many unused connections a plain endpoint keeps.
+// idling is how many unused HTTP/1.1 connections an endpoint keeps.
 func idling(e *Endpoint) int {
-	p := e.carrier.(*plain)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.idle)
+	e.pool.mu.Lock()
+	defer e.pool.mu.Unlock()
+	return len(e.pool.idle)
+}
+
+// lastIdle is the idle connection that the next request gets, or nil.
+func lastIdle(e *Endpoint) *conn {
+	e.pool.mu.Lock()
+	defer e.pool.mu.Unlock()
+	if n := len(e.pool.idle); n > 0 {
+		return e.pool.idle[n-1]
+	}
+	return nil
 }

@@ -11,13 +11,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"evenkeel/internal/llm"
 	"evenkeel/internal/secret"
 )
 
-// written returns the bytes that a plain endpoint at base sends for a request.
-func written(t testing.TB, o Options, r *Request) string {
+// headOf returns the bytes that a plain endpoint at base sends for a request.
+func headOf(t testing.TB, o Options, r *Request) string {
 	t.Helper()
 	e, err := New(o)
 	if err != nil {
@@ -30,7 +31,7 @@ func written(t testing.TB, o Options, r *Request) string {
 func TestRequestLineAndHost(t *testing.T) {
 	f := func(base, path, query, want string) {
 		t.Helper()
-		got := written(t, Options{Name: "e", URL: base}, &Request{Method: "GET", Path: path, Query: query, Header: http.Header{}})
+		got := headOf(t, Options{Name: "e", URL: base}, &Request{Method: "GET", Path: path, Query: query, Header: http.Header{}})
 		if want = "GET " + strings.Replace(want, " ", " HTTP/1.1\r\nHost: ", 1) + "\r\n\r\n"; got != want {
 			t.Errorf("%s + %s ? %s: sent %q, want %q", base, path, query, got, want)
 		}
@@ -60,7 +61,7 @@ func TestDialledAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := newPlain(&net.Dialer{}, u).addr; got != want {
+		if got := newDialer(u, nil, nil, time.Second).addr; got != want {
 			t.Errorf("%s: dials %s, want %s", base, got, want)
 		}
 	}
@@ -76,7 +77,7 @@ func TestFramingOfRequests(t *testing.T) {
 	f := func(method string, body [3][]byte, want string) {
 		t.Helper()
 		h := http.Header{"Host": {"evil"}, "Content-Length": {"99"}, "Transfer-Encoding": {"chunked"}, "Trailer": {"X"}}
-		got := written(t, Options{Name: "e", URL: "http://h"}, &Request{Method: method, Path: "/x", Header: h, Body: body})
+		got := headOf(t, Options{Name: "e", URL: "http://h"}, &Request{Method: method, Path: "/x", Header: h, Body: body})
 		if want = method + " /x HTTP/1.1\r\nHost: h\r\n" + want + "\r\n"; got != want {
 			t.Errorf("%s with %q: sent %q, want %q", method, body, got, want)
 		}
@@ -98,7 +99,7 @@ func TestHeaders(t *testing.T) {
 	f := func(o Options, h http.Header, want ...string) {
 		t.Helper()
 		o.Name, o.URL = "e", "http://h"
-		got := written(t, o, &Request{Method: "GET", Path: "/", Header: h})
+		got := headOf(t, o, &Request{Method: "GET", Path: "/", Header: h})
 		lines := strings.Split(strings.TrimSuffix(strings.TrimPrefix(got, "GET / HTTP/1.1\r\nHost: h\r\n"), "\r\n"), "\r\n")
 		if lines = slices.DeleteFunc(lines, func(s string) bool { return s == "" }); !slices.Equal(slices.Sorted(slices.Values(lines)), want) {
 			t.Errorf("%v: sent %q, want %q", h, lines, want)
@@ -151,8 +152,8 @@ func TestRequestArrives(t *testing.T) {
 	f("http://"+v4+"/base", v4, "{}")
 	f("http://"+v4+"/base", v4, "a", "", "c")
 	f("http://"+v4+"/base", v4, "", "b", "")
-	f("http://"+v4+"/base", v4, strings.Repeat("a", inOneWrite))
-	f("http://"+v4+"/base", v4, strings.Repeat("a", inOneWrite), "b")
+	f("http://"+v4+"/base", v4, strings.Repeat("a", inOnePiece))
+	f("http://"+v4+"/base", v4, strings.Repeat("a", inOnePiece), "b")
 	f("http://"+v4+"/base", v4, strings.Repeat("a", 3<<20), strings.Repeat("b", 10), strings.Repeat("c", 3<<20))
 
 	l, err := net.Listen("tcp6", "[::1]:0")

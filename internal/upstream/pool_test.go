@@ -61,7 +61,7 @@ func TestConcurrentRequests(t *testing.T) {
 func TestIdleConnectionsEnd(t *testing.T) {
 	server := newFake(t, answering(ok))
 	e := server.endpoint(t)
-	p := e.carrier.(*plain)
+	p := e.pool
 	p.idleTimeout = 50 * time.Millisecond
 	for range 2 { // the timer starts again
 		a, _ := do(within(t), e, post("{}"))
@@ -82,7 +82,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 func TestSweepKeepsTheYoung(t *testing.T) {
 	server := newFake(t, answering(ok))
 	e := server.endpoint(t)
-	p := e.carrier.(*plain)
+	p := e.pool
 	p.idleTimeout = time.Hour
 	var open []*http.Response
 	for range 3 {
@@ -119,7 +119,7 @@ func TestOldConnectionIsNotUsed(t *testing.T) {
 	server := newFake(t, answering(ok))
 	e := server.endpoint(t)
 	mustFetch(t, e, post("{}"))
-	c := e.carrier.(*plain).idle[0]
+	c := e.pool.idle[0]
 	c.idleSince = c.idleSince.Add(-idleTimeout)
 	mustFetch(t, e, post("{}"))
 	if n := server.accepted.Load(); n != 2 {
@@ -127,19 +127,20 @@ func TestOldConnectionIsNotUsed(t *testing.T) {
 	}
 }
 
-// counted counts how many connections were closed.
-type counted struct {
+// closing counts how many connections were closed.
+type closing struct {
 	net.Conn
 	closed *atomic.Int64
 }
 
-func (c counted) Close() error { c.closed.Add(1); return nil }
+func (c closing) Close() error { c.closed.Add(1); return nil }
 
 func TestMaxIdle(t *testing.T) {
-	p := &plain{idleTimeout: time.Hour}
+	p := &pool{idleTimeout: time.Hour}
 	var closed atomic.Int64
 	for range maxIdle + 10 {
-		p.put(&conn{Conn: counted{closed: &closed}, pool: p})
+		p.open++
+		p.put(newConn(p, &socket{Conn: closing{closed: &closed}}, nil))
 	}
 	if len(p.idle) != maxIdle || closed.Load() != 10 {
 		t.Errorf("%d kept and %d closed, want %d and 10", len(p.idle), closed.Load(), maxIdle)

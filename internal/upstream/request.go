@@ -26,6 +26,7 @@ func (r *Request) length() int64 {
 
 // target is where an endpoint's requests go and what all of them carry.
 type target struct {
+	form   string // before the path: empty, or scheme and host where a proxy must be told (RFC 9112 §3.2.2)
 	prefix string // of all paths, escaped
 	host   string // the Host header
 	own    []llm.Header
@@ -48,7 +49,7 @@ func (t *target) replaces(i int, h http.Header) bool {
 	return i == 0 && t.secret || h.Get(t.own[i].Name) == ""
 }
 
-// uri is the request's target in origin form.
+// uri is the request's target, path and query.
 func (t *target) uri(r *Request) string {
 	path := r.Path
 	if !escaped(path) {
@@ -105,6 +106,7 @@ func withoutZone(host string) string {
 func (t *target) appendHead(b []byte, r *Request) []byte {
 	b = append(b, r.Method...)
 	b = append(b, ' ')
+	b = append(b, t.form...)
 	b = append(b, t.uri(r)...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, t.host...)
@@ -114,7 +116,7 @@ func (t *target) appendHead(b []byte, r *Request) []byte {
 			continue
 		}
 		for _, v := range values {
-			if fieldValue(v) && (v != "" || name != "User-Agent") {
+			if plainText(v) && (v != "" || name != "User-Agent") {
 				b = appendField(b, name, v)
 			}
 		}
@@ -155,7 +157,7 @@ func (t *target) header(h http.Header) http.Header {
 			continue
 		}
 		for _, v := range values {
-			if fieldValue(v) && (v != "" || name != "User-Agent") {
+			if plainText(v) && (v != "" || name != "User-Agent") {
 				out[name] = append(out[name], v)
 			}
 		}
@@ -173,14 +175,4 @@ func appendField(b []byte, name, value string) []byte {
 	b = append(b, ": "...)
 	b = append(b, value...)
 	return append(b, "\r\n"...)
-}
-
-// fieldValue reports whether v can be a header's value (RFC 9110 §5.5).
-func fieldValue(v string) bool {
-	for i := range len(v) {
-		if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
-			return false
-		}
-	}
-	return true
 }

@@ -81,19 +81,19 @@ func TestBodyIsReleased(t *testing.T) {
 			}
 		})
 	}
-	f("read to the end", refuse("HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno"), func(e *Endpoint, s *Stop, r *Request) {
+	f("read to the end", refuse("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"), func(e *Endpoint, s *Stop, r *Request) {
 		if res, err := e.Do(s, r); err != nil {
 			t.Error(err)
 		} else if _, err := io.ReadAll(res.Body); err != nil {
 			t.Error(err)
 		}
 	})
-	f("no body", refuse("HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n"), func(e *Endpoint, s *Stop, r *Request) {
+	f("no body", refuse("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"), func(e *Endpoint, s *Stop, r *Request) {
 		if _, err := e.Do(s, r); err != nil {
 			t.Error(err)
 		}
 	})
-	f("closed", refuse("HTTP/1.1 413 No\r\nContent-Length: 9\r\n\r\nno"), func(e *Endpoint, s *Stop, r *Request) {
+	f("closed", refuse("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 9\r\n\r\nno"), func(e *Endpoint, s *Stop, r *Request) {
 		if res, err := e.Do(s, r); err != nil {
 			t.Error(err)
 		} else {

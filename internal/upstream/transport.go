@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -12,40 +11,113 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"evenkeel/internal/llm"
 )
 
-// transport is net/http's Transport: HTTP/2 where the server speaks it, HTTP/1.1 elsewhere. It carries TLS, and
-// everything on systems where a connection cannot be probed.
+const (
+	// idleHTTP2 is how long an unused HTTP/2 connection is kept: its server says so before it closes it.
+	idleHTTP2 = 90 * time.Second
+	// quiet is how long an HTTP/2 connection may be silent before it is asked whether it still lives, and how long it
+	// has to answer that.
+	quiet = 15 * time.Second
+)
+
+// transport is net/http's Transport. It carries HTTP/2, over connections that were made as all others; and
+// everything on systems where a connection cannot be looked into.
 type transport struct {
-	std  *http.Transport
-	base url.URL
+	std    *http.Transport
+	base   url.URL
+	dialer *dialer
+	other  *pool // for what turns out not to speak HTTP/2; nil: it is carried here too
+
+	mu   sync.Mutex
+	made *conn // speaks HTTP/2 and is not used yet
 }
 
-func newTransport(dialer *net.Dialer, base *url.URL) *transport {
-	return &transport{base: *base, std: &http.Transport{
-		Proxy: nil, // never from the environment by surprise
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := dialer.DialContext(ctx, network, addr)
+func newTransport(d *dialer, base, proxy *url.URL) *transport {
+	t := &transport{base: *base, dialer: d}
+	t.std = &http.Transport{
+		Proxy: http.ProxyURL(proxy), // never from the environment
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			raw, err := d.connect(ctx, addr)
 			if err != nil {
 				return nil, err
 			}
-			return &patientConn{Conn: c}, nil
+			s, err := newSocket(raw)
+			if err == nil {
+				s.pry = patient
+			}
+			return s, err
 		},
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    dialer.Timeout,
+		DialTLSContext:         t.dialTLS,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: quiet},
 		DisableCompression:     true, // bytes pass as they come
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
-	}}
+	}
+	if base.Scheme == "https" {
+		t.std.Proxy = nil // the dialer knows
+	}
+	return t
 }
 
-func (t *transport) closeIdle() { t.std.CloseIdleConnections() }
+// takeOver makes t carry only what speaks HTTP/2 and p the rest: each gives the other what it found.
+func (t *transport) takeOver(p *pool) {
+	t.other, p.handOver = p, t.take
+	t.std.IdleConnTimeout = idleHTTP2
+}
 
-func (t *transport) stale() { t.closeIdle() }
+// take keeps a connection that speaks HTTP/2 for the request that comes next. One is enough for many.
+func (t *transport) take(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.made != nil {
+		c.sock.interrupt()
+		return
+	}
+	t.made = c
+}
+
+func (t *transport) taken() *conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.made
+	t.made = nil
+	return c
+}
+
+func (t *transport) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) {
+	if c := t.taken(); c != nil {
+		c.sock.pry = patient
+		return c.tls, nil
+	}
+	s, secured, err := t.dialer.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if t.other != nil && secured.ConnectionState().NegotiatedProtocol != "h2" {
+		t.other.add(newConn(t.other, s, secured))
+		return nil, errNotHTTP2
+	}
+	s.pry = patient
+	return secured, nil
+}
+
+// dropUnused ends a connection that was made for a request which then found another one.
+func (t *transport) dropUnused() {
+	if c := t.taken(); c != nil {
+		c.sock.interrupt()
+	}
+}
+
+func (t *transport) closeIdle() {
+	t.dropUnused()
+	t.std.CloseIdleConnections()
+}
 
 func (t *transport) do(stop *Stop, to *target, r *Request) (*http.Response, error) {
 	var seen trace
@@ -56,11 +128,22 @@ func (t *transport) do(stop *Stop, to *target, r *Request) (*http.Response, erro
 	}
 	up := &upload{parts: r.Body}
 	res, err := t.std.RoundTrip(t.request(httptrace.WithClientTrace(ctx, seen.hooks()), to, r, up))
+	t.dropUnused()
 	if err != nil {
 		stop.leave()
 		cancel()
 		up.end()
+		if errors.Is(err, errNotHTTP2) {
+			return nil, err
+		}
 		return nil, seen.classify(err)
+	}
+	if n := len(res.Header); n > maxFields {
+		_ = res.Body.Close() // unread
+		stop.leave()
+		cancel()
+		up.end()
+		return nil, &Error{Class: llm.Malformed, Sent: true, Err: errTooManyFields}
 	}
 	res.Body = &transportBody{ReadCloser: res.Body, stop: stop, cancel: cancel, up: up}
 	return res, nil
@@ -202,22 +285,3 @@ type streamReset struct {
 }
 
 func (s streamReset) Error() string { return "the stream was reset" }
-
-// patientConn does not report that a write failed: an endpoint that refuses a large body early answers and
-// closes while we still write, and its answer would be lost. What happened shows when the answer is read.
-type patientConn struct {
-	net.Conn
-	broken atomic.Bool
-}
-
-func (c *patientConn) Write(b []byte) (int, error) {
-	if c.broken.Load() {
-		return len(b), nil
-	}
-	n, err := c.Conn.Write(b)
-	if err == nil || errors.Is(err, net.ErrClosed) {
-		return n, err
-	}
-	c.broken.Store(true)
-	return len(b), nil
-}

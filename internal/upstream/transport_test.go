@@ -45,7 +45,8 @@ func secure(t *testing.T, http2 bool, h http.HandlerFunc) (*httptest.Server, *En
 func trust(e *Endpoint, cert *x509.Certificate) {
 	pool := x509.NewCertPool()
 	pool.AddCert(cert)
-	e.carrier.(*transport).std.TLSClientConfig.RootCAs = pool
+	config := e.pool.dialer.tls.loaded
+	config.RootCAs = pool
 }
 
 // both runs a test over HTTP/1.1 and HTTP/2.
@@ -177,7 +178,7 @@ func TestHandshakeFails(t *testing.T) {
 			}
 		})
 	}
-	f("silence", (*peer).untilGone, "TLS handshake timeout")
+	f("silence", (*peer).untilGone, "TLS handshake: connect timeout after 200ms")
 	f("closed", func(*peer) {}, "")
 	f("plain HTTP", func(p *peer) { p.say("HTTP/1.1 400 Bad Request\r\n\r\n"); p.untilGone() }, "does not look like a TLS handshake")
 

@@ -1,0 +1,127 @@
+package upstream
+
+import (
+	"io"
+	"net/http"
+)
+
+// framing is how a body ends.
+type framing uint8
+
+const (
+	whole       framing = iota // there is none
+	counted                    // after some bytes
+	chunked                    // with the last chunk
+	untilClosed                // with the connection
+)
+
+// answerBody is a response's body. At its end the connection goes back to the pool; before that, Close or an
+// error ends the connection. For one goroutine at a time.
+type answerBody struct {
+	conn     *conn // nil once it was given away or closed
+	stop     *Stop
+	kind     framing
+	left     int64     // counted: bytes to come
+	chunks   io.Reader // chunked
+	reusable bool      // nothing that the answer says speaks against another request on its connection
+	err      error     // what a Read returns once conn is nil
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	switch {
+	case b.conn == nil:
+		return 0, b.err
+	case len(p) == 0:
+		return 0, nil
+	}
+	n, err := b.next(p)
+	switch {
+	case err == io.EOF:
+		b.ended()
+	case err != nil:
+		if b.conn.broke && !connectionBroke(err) {
+			err = io.ErrUnexpectedEOF // it only looks malformed because it was cut
+		}
+		_ = b.Close()
+		b.err = err
+	}
+	return n, err
+}
+
+// next reads some of the body. io.EOF is the body's end.
+func (b *answerBody) next(p []byte) (int, error) {
+	br := b.conn.br
+	switch b.kind {
+	case counted:
+		n, err := br.Read(p[:min(int64(len(p)), b.left)])
+		switch b.left -= int64(n); {
+		case b.left == 0:
+			err = io.EOF
+		case err == io.EOF:
+			err = io.ErrUnexpectedEOF
+		}
+		return n, err
+	case chunked:
+		n, err := b.chunks.Read(p)
+		if err == io.EOF {
+			err = b.trailer()
+		}
+		return n, err
+	}
+	return br.Read(p)
+}
+
+// trailer reads what follows the last chunk and drops it: nobody asked for it. It returns io.EOF after its end.
+func (b *answerBody) trailer() error {
+	left := maxTrailerBytes
+	for {
+		line, err := b.conn.br.ReadSlice('\n')
+		switch left -= len(line); {
+		case left < 0 || len(line) == b.conn.br.Size():
+			return errTrailerTooLarge
+		case err == io.EOF:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		}
+		line = line[:trimEOL(line, 0)]
+		if len(line) == 0 {
+			return io.EOF
+		}
+		if n := canonicalName(line); n < 0 || !plainText(line[n:]) {
+			return errField
+		}
+	}
+}
+
+// ended gives the connection back if nothing speaks against using it again: the whole request was read, and
+// nothing came after the answer.
+func (b *answerBody) ended() {
+	c := b.conn
+	b.conn, b.err = nil, io.EOF
+	if c.writing != nil {
+		select {
+		case w := <-c.writing:
+			c.wrote(w)
+			c.writing = nil
+		default: // the server has answered without reading all
+		}
+	}
+	if b.stop.leave() && b.reusable && !c.broke && !c.failed && c.writing == nil && c.br.Buffered() == 0 {
+		c.pool.put(c)
+		return
+	}
+	c.end()
+}
+
+// Close ends the connection unless the body was read to its end.
+func (b *answerBody) Close() error {
+	if b.conn == nil {
+		return nil
+	}
+	c := b.conn
+	b.conn, b.err = nil, http.ErrBodyReadAfterClose
+	b.stop.leave()
+	c.end() // its answer is not wanted any more
+	return nil
+}

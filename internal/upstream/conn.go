@@ -1,0 +1,209 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"evenkeel/internal/llm"
+)
+
+const (
+	// inOnePiece is how much of a request goes out in one write, head and body together.
+	inOnePiece = 64 << 10
+	// sealed is the size up to which a request over TLS is written by the goroutine that then waits for the answer.
+	// A socket whose last request was answered has room for that, so that the write does not wait.
+	sealed = 16 << 10
+)
+
+// conn is one connection. It is used by one request at a time.
+type conn struct {
+	sock      *socket
+	tls       *tls.Conn // over sock; nil if it speaks plain
+	wire      net.Conn  // whichever of both HTTP is spoken over
+	pool      *pool
+	br        *bufio.Reader
+	used      bool          // has carried a request before
+	keep      time.Duration // how long it may be idle
+	idleSince time.Time
+
+	// Of the running request.
+	inHead   bool         // the head of the answer is being read
+	headLeft int          // bytes it may still have
+	sent     bool         // some of the request was
+	answered bool         // some of the answer came
+	broke    bool         // nothing more comes
+	failed   bool         // not all of the request could be written
+	large    bool         // it is more than the server can have read by chance
+	writing  chan written // of what is written beside; nil if nothing is
+}
+
+// written is how writing went.
+type written struct {
+	n   int // bytes
+	err error
+}
+
+func newConn(p *pool, s *socket, secured *tls.Conn) *conn {
+	c := &conn{sock: s, tls: secured, wire: s, pool: p, keep: p.idleTimeout}
+	if secured != nil {
+		c.wire = secured
+	}
+	c.br = bufio.NewReader(c)
+	return c
+}
+
+// Read is what br reads from: it bounds heads and notes whether something came, and whether more can.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.inHead {
+		if c.headLeft <= 0 {
+			return 0, errHeadTooLarge
+		}
+		b = b[:min(len(b), c.headLeft)]
+	}
+	n, err := c.wire.Read(b)
+	c.headLeft -= n
+	c.answered = c.answered || n > 0
+	c.broke = c.broke || err != nil
+	return n, err
+}
+
+// alive reports whether an idle connection may be used: it is not too old, the server has not closed it, and has
+// not said anything that nobody asked for.
+func (c *conn) alive(look bool) bool {
+	idle := time.Since(c.idleSince)
+	look = look || idle >= trusted
+	switch {
+	case idle >= c.keep:
+		return false
+	case c.tls == nil && !look:
+		return true
+	}
+	var b [1]byte
+	var err error
+	if c.tls == nil {
+		_, err = c.sock.readNow(b[:])
+	} else { // which may hold records that it has not been asked for
+		if c.sock.pry = shut; look {
+			c.sock.pry = looks
+		}
+		_, err = c.tls.Read(b[:])
+		c.sock.pry = waits
+	}
+	return err == errNothing
+}
+
+// do sends a request and reads the head of its answer.
+func (p *pool) do(stop *Stop, t *target, r *Request) (*http.Response, error) {
+	c, err := p.get(stop)
+	switch {
+	case err == errHTTP2:
+		return nil, err
+	case err != nil:
+		return nil, &Error{Class: llm.Connect, Unreachable: true, Err: err}
+	}
+	c.sent, c.answered, c.failed, c.writing = false, false, false, nil
+	if !stop.enter(c.sock) {
+		p.put(c) // nothing was sent
+		return nil, &Error{Class: llm.None, Err: context.Canceled}
+	}
+	c.send(t, r)
+	a, err := c.receive(r.Method, stop)
+	if err != nil {
+		if !stop.leave() {
+			err = context.Canceled
+		}
+		c.end()
+		return nil, &Error{Class: brokenWhile(c.broke, c.used, c.answered), Sent: c.sent, Err: err}
+	}
+	return a, nil
+}
+
+// end closes the connection and waits until nothing is written to it any more, which is soon.
+func (c *conn) end() {
+	c.sock.interrupt()
+	if c.writing != nil {
+		c.wrote(<-c.writing)
+		c.writing = nil
+	}
+	c.pool.freed()
+}
+
+// wrote notes how writing beside ended.
+func (c *conn) wrote(w written) {
+	c.sent, c.failed = c.sent || w.n > 0, c.failed || w.err != nil
+}
+
+// heads are buffers for what is sent in one piece.
+var heads = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+// send writes the request, as far as the socket takes it at once. What is left is written beside, since the
+// server may answer before it has read all, or never read it. An error is not reported: an endpoint that refuses
+// a body early answers and closes while it is written, and its answer matters more. What happened shows when the
+// answer is read.
+func (c *conn) send(t *target, r *Request) {
+	buf := heads.Get().(*[]byte)
+	b := t.appendHead((*buf)[:0], r)
+	left := [4][]byte{1: r.Body[0], r.Body[1], r.Body[2]}
+	for i := 1; i < len(left); i++ {
+		n := min(len(left[i]), max(inOnePiece-len(b), 0))
+		b, left[i] = append(b, left[i][:n]...), left[i][n:]
+	}
+	left[0], *buf = b, b
+	c.large = len(left[1])+len(left[2])+len(left[3]) > 0
+	if c.begin(&left) {
+		c.writing = make(chan written, 1)
+		go c.finish(c.writing, left, buf) // ends with the body, or when the connection is closed
+		return
+	}
+	keepHead(buf)
+}
+
+// begin writes what the socket takes without waiting and reports whether there is more to write.
+func (c *conn) begin(left *[4][]byte) bool {
+	if c.tls != nil {
+		if len(left[0]) > sealed {
+			return true
+		}
+		n, err := c.tls.Write(left[0])
+		c.wrote(written{n, err})
+		return false
+	}
+	for i, b := range left {
+		if len(b) == 0 {
+			continue
+		}
+		n, err := c.sock.writeNow(b)
+		if c.wrote(written{n, err}); err != nil {
+			return false
+		}
+		if left[i] = b[n:]; n < len(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// finish writes what is left. buf holds the first of it.
+func (c *conn) finish(done chan<- written, left [4][]byte, buf *[]byte) {
+	var w written
+	for i := 0; i < len(left) && w.err == nil; i++ {
+		if len(left[i]) > 0 {
+			var n int
+			n, w.err = c.wire.Write(left[i])
+			w.n += n
+		}
+	}
+	keepHead(buf)
+	done <- w
+}
+
+func keepHead(buf *[]byte) {
+	if cap(*buf) <= 2*inOnePiece {
+		heads.Put(buf)
+	}
+}
