@@ -63,10 +63,13 @@ type model struct {
 	engineTLS  bool // between proxies and engines
 }
 
+// held is the model whose streams are held open.
+var held = model{name: "slow", interToken: 2 * time.Second}
+
 var models = []model{
+	held,
 	{name: "fast"},
 	{name: "paced", interToken: 10 * time.Millisecond},
-	{name: "slow", interToken: 2 * time.Second},
 	{name: "fast-tls", clientTLS: true, engineTLS: true},
 	{name: "paced-tls", interToken: 10 * time.Millisecond, clientTLS: true, engineTLS: true},
 	{name: "fast-h2", clientTLS: true},

@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// held is the model whose streams are held open.
-var held = models[2]
-
 const (
 	settledEvents = 4                    // a stream is under way with this many: the role and three tokens
 	openAtOnce    = 16                   // streams
