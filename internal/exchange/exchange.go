@@ -86,9 +86,10 @@ func New(r *route.Router, b *Budget, p Plan, f route.Facts) *Exchange {
 	return x
 }
 
-// Reset makes an exchange that was closed, or the zero value, a new one, as New does.
+// Reset makes an exchange that was forgotten, or the zero value, a new one, as New does.
 func (x *Exchange) Reset(r *route.Router, b *Budget, p *Plan, f *route.Facts) {
-	*x = Exchange{router: r, budget: b, plan: *p, rec: &Record{Facts: *f, Started: f.Arrived}, pause: firstPause, tried: x.tried[:0]}
+	x.router, x.budget, x.plan, x.state, x.pause = r, b, *p, fresh, firstPause
+	x.rec = &Record{Facts: *f, Started: f.Arrived}
 	x.rec.Attempts = x.rec.attempts[:0]
 	x.rec.decision.Candidates = x.rec.candidates[:0]
 	x.actions = x.first[:0]

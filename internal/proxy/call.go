@@ -68,6 +68,7 @@ type request struct {
 	// Guarded by mu.
 	begun   bool // x is this request's
 	closed  bool // the handler is done: w may no longer be used
+	cut     bool // the process ends, and the exchange did not know it when it began
 	armed   time.Time
 	watchAt time.Time         // when to begin to watch the client; zero: it is watched, or will not be
 	watched uint64            // the token of the watch, 0 if there is none
@@ -94,11 +95,16 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 	}
 	c.begin(w, r, g, api, facts.ID)
 	defer c.close()
+	p.calls.add(c)
+	defer p.calls.remove(c)
 	if c.client != nil {
 		c.client.watch(true)
 		defer c.client.watch(false)
 	}
 	if failure := c.held.read(w, r, &p.bodies, g); failure != nil {
+		if c.wasCut() {
+			failure = &llm.Error{Status: http.StatusServiceUnavailable, Code: "evenkeel_shutting_down", Message: "The balancer is shutting down."}
+		}
 		linger(w, r, failure.Status == http.StatusRequestEntityTooLarge || failure.Code == codeBodyMemory)
 		p.reject(w, api, *facts, failure, false)
 		return
@@ -110,7 +116,9 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 		return
 	}
 	c.header = g.requestHeader(c.header, r.Header)
-	c.start(&plan, facts)
+	if c.start(&plan, facts) {
+		c.report(exchange.Shutdown)
+	}
 	c.run()
 }
 
@@ -118,24 +126,33 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.request = request{g: g, w: w, r: r, id: id, api: api, client: clientOf(r)}
+	c.g, c.w, c.r, c.id, c.api, c.client = g, w, r, id, api, clientOf(r) // the rest is zero
+	c.closed = false
 	select {
 	case <-c.signal: // a late one, for the request before
 	default:
 	}
 }
 
-// start makes the exchange.
-func (c *call) start(plan *exchange.Plan, facts *route.Facts) {
+// start makes the exchange and reports whether it must be told at once that the process ends.
+func (c *call) start(plan *exchange.Plan, facts *route.Facts) (cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ready = time.Now()
 	c.x.Reset(c.p.Router, c.p.Budget, plan, facts)
 	c.begun = true
-	c.reply.init(c)
+	c.reply.c = c
 	if c.client != nil {
 		c.watchAt = c.ready.Add(watchAfter)
 	}
+	return c.cut
+}
+
+// wasCut reports whether the process ended while the body was read.
+func (c *call) wasCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut
 }
 
 // retire lets go of all that belongs to the request and gives the call to the next one.
@@ -278,8 +295,6 @@ func (c *call) run() {
 	if c.client == nil {
 		defer context.AfterFunc(c.r.Context(), func() { c.report(exchange.Gone) })()
 	}
-	c.p.calls.add(c)
-	defer c.p.calls.remove(c)
 	for {
 		var follow []exchange.Action
 		for _, a := range actions {
@@ -326,8 +341,9 @@ func (c *call) tellLocked(e exchange.Event) []exchange.Action {
 	if e.Kind == exchange.Ended {
 		c.stop, c.stopped = nil, false // what is cancelled from here on is the next attempt
 	}
-	actions := c.x.Next(time.Now(), e)
-	c.arm()
+	now := time.Now()
+	actions := c.x.Next(now, e)
+	c.arm(now)
 	return actions
 }
 
@@ -335,6 +351,10 @@ func (c *call) tellLocked(e exchange.Event) []exchange.Action {
 func (c *call) report(kind exchange.EventKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if kind == exchange.Shutdown && !c.begun && !c.closed { // the body is read, which may be waited for in vain
+		c.cut = true
+		_ = http.NewResponseController(c.w).SetReadDeadline(time.Unix(1, 0)) // if not, its own deadline holds
+	}
 	if c.closed || !c.begun || c.fault != nil {
 		return
 	}
@@ -397,7 +417,7 @@ func (c *call) woken() (actions []exchange.Action, over bool) {
 
 // arm sets the timer if the call must be woken sooner than it is set for. A later time is left to be found when the
 // timer fires, so that progress costs nothing. Callers hold mu.
-func (c *call) arm() {
+func (c *call) arm(now time.Time) {
 	if c.x.Over() {
 		return
 	}
@@ -409,7 +429,7 @@ func (c *call) arm() {
 		return
 	}
 	c.armed = at
-	c.timer.Reset(time.Until(at))
+	c.timer.Reset(at.Sub(now))
 }
 
 // fired is the timer's. It may come for nothing, even for the request before.
@@ -474,8 +494,10 @@ func (c *call) settle() (f Finished, begun bool) {
 	if !c.begun {
 		return f, false
 	}
-	c.cancel()
-	c.x.Close(time.Now())
+	if !c.x.Over() {
+		c.cancel()
+		c.x.Close(time.Now())
+	}
 	c.reply.close()
 	f = Finished{Record: c.x.Record()}
 	f.Record.Status, f.Record.Bytes = c.reply.status, c.reply.sent

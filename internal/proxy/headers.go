@@ -194,8 +194,7 @@ func newID() string {
 	const prefix = "ek-"
 	var b [12]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	var id [len(prefix) + 2*len(b)]byte
-	copy(id[:], prefix)
-	hex.Encode(id[len(prefix):], b[:])
+	id := [3 + 2*len(b)]byte{'e', 'k', '-'}
+	hex.Encode(id[3:], b[:])
 	return string(id[:])
 }

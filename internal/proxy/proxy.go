@@ -130,7 +130,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	facts.Tenant = tenant
 	if api.Name == "models" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		unwanted(w, r)
-		unwanted(w, r)
 		g.serveModels(w, r, api)
 		return
 	}

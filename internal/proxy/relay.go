@@ -34,12 +34,15 @@ func (r *reply) release() {
 		return
 	}
 	r.writeHead(-1)
+	if r.shape == whole {
+		r.write(r.buf[r.start:upTo])
+		r.start = upTo
+		return
+	}
 	before := time.Now()
 	r.write(r.buf[r.start:upTo])
 	r.start = upTo
-	if r.shape != whole {
-		r.flush()
-	}
+	r.flush()
 	if took := time.Since(before); took > slowWrite {
 		r.c.x.Blocked(took)
 	}

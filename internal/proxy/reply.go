@@ -68,8 +68,6 @@ type reply struct {
 	reported  bool        // the first content was
 }
 
-func (r *reply) init(c *call) { r.c = c }
-
 // began takes the head of a response.
 func (r *reply) began(res *http.Response, stop *upstream.Stop, l *route.Lease, from *upstream.Endpoint) {
 	c := r.c
