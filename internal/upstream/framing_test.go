@@ -1,0 +1,250 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// script is a connection on which everything that the server says is there already.
+type script struct {
+	net.Conn
+	in     io.Reader
+	closed bool
+}
+
+func (s *script) Read(b []byte) (int, error)  { return s.in.Read(b) }
+func (s *script) Write(b []byte) (int, error) { return len(b), nil }
+func (s *script) Close() error                { s.closed = true; return nil }
+
+// scripted is a connection of a pool of its own on which in has come.
+func scripted(in []byte) (*conn, *script) {
+	s := &script{in: bytes.NewReader(in)}
+	p := &pool{idleTimeout: time.Hour, open: 1}
+	return newConn(p, &socket{Conn: s}, nil), s
+}
+
+// readScript reads one answer, and returns what is left after it.
+func readScript(method string, in []byte) (got reading, rest []byte, kept bool) {
+	c, s := scripted(in)
+	var stop Stop
+	got.res, got.err = c.receive(method, &stop)
+	if got.err == nil {
+		var body []byte
+		body, got.err = io.ReadAll(got.res.Body)
+		got.body = string(body)
+	} else {
+		c.end() // as do does
+	}
+	rest, _ = io.ReadAll(c.br)
+	kept = len(c.pool.idle) > 0
+	if kept == s.closed {
+		panic("a connection is neither kept nor closed")
+	}
+	c.pool.closeIdle()
+	return got, rest, kept
+}
+
+// readStandard is readScript by net/http.
+func readStandard(method string, in []byte) (got reading, rest []byte) {
+	br := bufio.NewReader(bytes.NewReader(in))
+	for range mostInterim + 1 {
+		got.res, got.err = http.ReadResponse(br, &http.Request{Method: method})
+		if got.err != nil || got.res.StatusCode < 100 || got.res.StatusCode > 199 {
+			break
+		}
+	}
+	if got.err == nil {
+		var body []byte
+		body, got.err = io.ReadAll(got.res.Body)
+		got.body = string(body)
+	}
+	rest, _ = io.ReadAll(br)
+	return got, rest
+}
+
+// odd are answers that are read in more than one way by somebody. The first word says what we do: "same" as
+// net/http, or "refuse" what it takes.
+var odd = []struct{ verdict, answer string }{
+	{"same", ok},
+	{"same", "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length:2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: \t 2\t \r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 0002\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\ncontent-length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 0x2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 2_0\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\n: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nX\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nX: a\x00b\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nX: \xff\xfe\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nx-lower-CASE: 1\r\nX-LOWER-case: 2\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\n X: 1\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: \x0bchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 304 No\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 199 No\r\nX: y\r\n\r\n" + ok},
+	{"same", "HTTP/1.1 1000 OK\r\n\r\n"},
+	{"same", "HTTP/1.1 20 OK\r\n\r\n"},
+	{"same", "HTTP/1.1 2x0 OK\r\n\r\n"},
+	{"same", "HTTP/1.1 200OK\r\n\r\n"},
+	{"same", "HTTP/1.1\t200 OK\r\n\r\n"},
+	{"same", "http/1.1 200 OK\r\n\r\n"},
+	{"same", "HTTP/1.10 200 OK\r\n\r\n"},
+	{"same", "ICY 200 OK\r\n\r\n"},
+	{"same", "\n" + ok},
+	{"refuse", "HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+	{"refuse", "HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+	{"refuse", "HTTP/1.1  200 OK\r\nContent-Length: 2\r\n\r\nok"},
+	{"refuse", "HTTP/1.1 200 O\x01K\r\nContent-Length: 2\r\n\r\nok"},
+	{"refuse", "HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nok"},
+	{"refuse", "HTTP/1.1 +20 OK\r\nContent-Length: 2\r\n\r\nok"},
+	{"refuse", "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok"},
+	{"same", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\t3\r\n\r\nok"},
+	{"refuse", "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok"},
+	{"refuse", "HTTP/1.1 200 OK\r\nX: a\r\n chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+}
+
+// TestOddAnswers says for each odd answer what becomes of it, and that nothing odd is read unlike net/http reads it.
+func TestOddAnswers(t *testing.T) {
+	for _, o := range odd {
+		ours, _, _ := readScript("POST", []byte(o.answer))
+		theirs, _ := readStandard("POST", []byte(o.answer))
+		if o.verdict == "refuse" {
+			if ours.res != nil {
+				t.Errorf("%q is taken as %d %q", o.answer, ours.res.StatusCode, ours.body)
+			}
+			if theirs.res == nil {
+				t.Errorf("%q is refused by net/http too: %v", o.answer, theirs.err)
+			}
+			continue
+		}
+		if (ours.res == nil) != (theirs.res == nil) {
+			t.Errorf("%q: error %v, net/http's %v", o.answer, ours.err, theirs.err)
+		}
+		agree(t, o.answer, ours, theirs)
+	}
+}
+
+// agree checks that two readings of an answer that both took are the same.
+func agree(t *testing.T, answer string, ours, theirs reading) {
+	t.Helper()
+	if ours.res == nil || theirs.res == nil {
+		if ours.res != nil {
+			t.Errorf("%q: only net/http refuses it: %v", answer, theirs.err)
+		}
+		return
+	}
+	if ours.err == nil && (theirs.err != nil || ours.body != theirs.body) || ours.res.StatusCode != theirs.res.StatusCode {
+		t.Errorf("%q: %d %q, %v; net/http reads %d %q, %v", answer, ours.res.StatusCode, ours.body, ours.err, theirs.res.StatusCode, theirs.body, theirs.err)
+	}
+	a, b := ours.res.Header.Clone(), theirs.res.Header.Clone()
+	for _, name := range []string{"Trailer", "Content-Length", "Connection"} { // net/http drops them now and then
+		a.Del(name)
+		b.Del(name)
+	}
+	if b.Get("Pragma") != "" { // net/http adds one beside it
+		a.Del("Cache-Control")
+		b.Del("Cache-Control")
+	}
+	if !maps.EqualFunc(a, b, slices.Equal[[]string]) {
+		t.Errorf("%q: headers %q; net/http reads %q", answer, a, b)
+	}
+}
+
+// FuzzFraming reads any bytes as we do and as net/http does: what we take it takes, status, headers, body and
+// what follows the answer are the same, and a connection is kept only where both see nothing after the answer.
+func FuzzFraming(f *testing.F) {
+	for i, o := range odd {
+		f.Add(i, []byte(o.answer))
+	}
+	f.Add(0, []byte("HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nKeep-Alive: timeout=5, max=0\r\n\r\n2;a=b\r\nok\r\n0\r\nX: y\r\n\r\n"+ok))
+	f.Add(2, []byte("HTTP/1.1 200 OK\r\nConnection: x, close\r\nPragma: no-cache\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, which int, in []byte) {
+		method := []string{"POST", "GET", "HEAD"}[uint(which)%3]
+		ours, rest, kept := readScript(method, in)
+		theirs, theirRest := readStandard(method, in)
+		agree(t, string(in), ours, theirs)
+		if ours.res == nil || ours.err != nil {
+			return
+		}
+		if !bytes.Equal(rest, theirRest) && ours.res.Body.(*answerBody).kind != untilClosed {
+			t.Errorf("%q: %q is left, net/http leaves %q", in, rest, theirRest)
+		}
+		if kept && (len(theirRest) > 0 || theirs.res.Close) {
+			t.Errorf("%q: the connection is kept; net/http leaves %q, close %v", in, theirRest, theirs.res.Close)
+		}
+	})
+}
+
+// What a server announces of its connections is heeded, and what cannot be read is not taken for anything.
+func TestKeepAlive(t *testing.T) {
+	f := func(header string, keep time.Duration, reusable bool) {
+		t.Helper()
+		c, _ := scripted([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + header + "\r\nok"))
+		res, err := c.receive("GET", new(Stop))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := res.Body.(*answerBody); c.keep != keep || b.reusable != reusable {
+			t.Errorf("%q: kept for %v, reusable %v, want %v, %v", header, c.keep, b.reusable, keep, reusable)
+		}
+	}
+	f("", time.Hour, true)
+	f("Keep-Alive: timeout=5\r\n", 4*time.Second, true)
+	f("Keep-Alive: timeout=5, max=100\r\n", 4*time.Second, true)
+	f("keep-alive: Max=3,Timeout=1\r\n", 800*time.Millisecond, true)
+	f("Keep-Alive: timeout=0\r\n", 0, true)
+	f("Keep-Alive: timeout=3600\r\n", time.Minute, true)
+	f("Keep-Alive: max=0\r\n", time.Hour, false)
+	f("Keep-Alive: timeout=5, max=0\r\n", 4*time.Second, false)
+	f("Keep-Alive: timeout=-1, max=x\r\n", time.Hour, true)
+	f("Keep-Alive: timeout=99999999999\r\n", time.Hour, true)
+	f("Keep-Alive: 300\r\n", time.Hour, true)
+	f("Connection: close\r\n", time.Hour, false)
+	f("Connection: Keep-Alive, Close\r\n", time.Hour, false)
+	f("Connection: closed\r\n", time.Hour, true)
+	f("Transfer-Encoding: chunked\r\n", time.Hour, false)
+}
+
+// The bound of headers is one of lines, however short they are.
+func TestC28HeaderCount(t *testing.T) {
+	f := func(lines int, want error) {
+		t.Helper()
+		got, _, _ := readScript("GET", []byte("HTTP/1.1 200 OK\r\n"+strings.Repeat("A: b\r\n", lines)+"Content-Length: 0\r\n\r\n"))
+		if got.err != want {
+			t.Errorf("%d headers: %v, want %v", lines+1, got.err, want)
+		}
+	}
+	f(maxFields-1, nil)
+	f(maxFields, errTooManyFields)
+	f(maxFields*20, errTooManyFields)
+}
