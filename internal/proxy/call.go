@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"net/http"
@@ -23,9 +22,6 @@ const codeUnknownModel = "model_not_found"
 // statusClientGone is logged where a client left before it had a status. It is nginx's invention, and known.
 const statusClientGone = 499
 
-// watchAfter is how long a request may take before anybody looks whether its client leaves: most have ended by then.
-const watchAfter = 20 * time.Millisecond
-
 // call is the shell of one exchange. The handler's goroutine runs its actions; the timer, a client that
 // leaves and a ticket that is granted come on other goroutines and go through mu. A call is used again for other
 // requests: one of those goroutines may come late and find the next request, so what they report must not harm it.
@@ -40,11 +36,12 @@ type call struct {
 
 	next, prev *call // in Proxy.calls, guarded by its lock
 
-	mu  sync.Mutex
-	x   exchange.Exchange
-	own []exchange.Action // the handler's; Dispatch and Wait are always the last of a list
-	out upstream.Request
-	end exchange.End
+	mu    sync.Mutex
+	epoch uint64 // counts the requests
+	x     exchange.Exchange
+	own   []exchange.Action // the handler's; Dispatch and Wait are always the last of a list
+	out   upstream.Request
+	end   exchange.End
 }
 
 // request is the part of a call that begins new with each request.
@@ -70,8 +67,7 @@ type request struct {
 	closed  bool // the handler is done: w may no longer be used
 	cut     bool // the process ends, and the exchange did not know it when it began
 	armed   time.Time
-	watchAt time.Time         // when to begin to watch the client; zero: it is watched, or will not be
-	watched uint64            // the token of the watch, 0 if there is none
+	lasting lasting
 	pending []exchange.Action // found by other goroutines, for the handler
 	stop    *upstream.Stop    // of the running attempt
 	stopped bool              // the running attempt, or the one about to begin, was cancelled
@@ -93,10 +89,8 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 	if c == nil {
 		c = newCall(p)
 	}
-	c.begin(w, r, g, api, facts.ID)
+	c.begin(w, r, g, api, facts)
 	defer c.close()
-	p.calls.add(c)
-	defer p.calls.remove(c)
 	if c.client != nil {
 		c.client.watch(true)
 		defer c.client.watch(false)
@@ -123,11 +117,15 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation,
 }
 
 // begin makes a call new for a request.
-func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, id string) {
+func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, facts *route.Facts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.g, c.w, c.r, c.id, c.api, c.client = g, w, r, id, api, clientOf(r) // the rest is zero
+	c.g, c.w, c.r, c.id, c.api, c.client = g, w, r, facts.ID, api, clientOf(r) // the rest is zero
 	c.closed = false
+	c.epoch++
+	c.armed = facts.Arrived.Add(lastsFrom)
+	c.lasting.from = c.armed
+	c.timer.Reset(lastsFrom)
 	select {
 	case <-c.signal: // a late one, for the request before
 	default:
@@ -142,9 +140,6 @@ func (c *call) start(plan *exchange.Plan, facts *route.Facts) (cut bool) {
 	c.x.Reset(c.p.Router, c.p.Budget, plan, facts)
 	c.begun = true
 	c.reply.c = c
-	if c.client != nil {
-		c.watchAt = c.ready.Add(watchAfter)
-	}
 	return c.cut
 }
 
@@ -292,9 +287,6 @@ func seedOf(id string) uint64 {
 // run performs actions until the exchange is over.
 func (c *call) run() {
 	actions := c.tell(exchange.Event{Kind: exchange.Started}) // before anybody can report that it is over
-	if c.client == nil {
-		defer context.AfterFunc(c.r.Context(), func() { c.report(exchange.Gone) })()
-	}
 	for {
 		var follow []exchange.Action
 		for _, a := range actions {
@@ -351,6 +343,10 @@ func (c *call) tellLocked(e exchange.Event) []exchange.Action {
 func (c *call) report(kind exchange.EventKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.reportLocked(kind)
+}
+
+func (c *call) reportLocked(kind exchange.EventKind) {
 	if kind == exchange.Shutdown && !c.begun && !c.closed { // the body is read, which may be waited for in vain
 		c.cut = true
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Unix(1, 0)) // if not, its own deadline holds
@@ -422,8 +418,8 @@ func (c *call) arm(now time.Time) {
 		return
 	}
 	at := c.x.Wake()
-	if !c.watchAt.IsZero() && (at.IsZero() || c.watchAt.Before(at)) {
-		at = c.watchAt
+	if from := c.lasting.from; !from.IsZero() && (at.IsZero() || from.Before(at)) {
+		at = from
 	}
 	if at.IsZero() || !c.armed.IsZero() && !at.Before(c.armed) {
 		return
@@ -436,28 +432,12 @@ func (c *call) arm(now time.Time) {
 func (c *call) fired() {
 	c.mu.Lock()
 	c.armed = time.Time{}
-	c.watchClient()
+	down := c.lasts()
 	c.mu.Unlock()
+	if down {
+		c.report(exchange.Shutdown)
+	}
 	c.report(exchange.Timer)
-}
-
-// watchClient begins to watch the client if it is time. Callers hold mu.
-func (c *call) watchClient() {
-	if c.closed || c.watchAt.IsZero() || time.Now().Before(c.watchAt) {
-		return
-	}
-	c.watchAt = time.Time{}
-	c.watched = c.p.leaves.add(c.client, c)
-}
-
-// left says that the client that was watched under token has left.
-func (c *call) left(token uint64) {
-	c.mu.Lock()
-	ours := c.watched == token
-	c.mu.Unlock()
-	if ours { // else the request is over; tokens are not used again
-		c.report(exchange.Gone)
-	}
 }
 
 // close ends everything, also when the handler panics, and tells what came of it.
@@ -487,9 +467,7 @@ func (c *call) settle() (f Finished, begun bool) {
 	defer c.mu.Unlock()
 	c.closed = true
 	c.timer.Stop()
-	if c.watched != 0 {
-		c.p.leaves.remove(c.client, c.watched)
-	}
+	c.unlast()
 	defer c.held.release() // once the last attempt has ended
 	if !c.begun {
 		return f, false

@@ -87,7 +87,7 @@ func TestClientsThatStayAreServed(t *testing.T) {
 	for i := range 60 {
 		wait = 0
 		if i%20 == 10 {
-			wait = 2 * watchAfter // long enough to be watched
+			wait = 2 * lastsFrom // long enough to be watched
 		}
 		if i%7 == 3 { // one that no call serves comes between
 			fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -129,7 +129,6 @@ func TestCallsAreUsedAgainCleanly(t *testing.T) {
 	stop := make(chan struct{})
 	var stray sync.WaitGroup
 	seen := map[*call]bool{}
-	var mu sync.Mutex
 	stray.Go(func() {
 		for {
 			select {
@@ -137,20 +136,18 @@ func TestCallsAreUsedAgainCleanly(t *testing.T) {
 				return
 			default:
 			}
-			w.proxy.calls.mu.Lock()
-			if c := w.proxy.calls.first; c != nil {
-				mu.Lock()
+			if c, _ := w.proxy.calls.spare.Get().(*call); c != nil {
 				seen[c] = true
-				mu.Unlock()
+				w.proxy.calls.spare.Put(c)
 			}
-			w.proxy.calls.mu.Unlock()
-			mu.Lock()
 			for c := range seen {
 				c.fired()
-				c.left(^uint64(0))
+				c.mu.Lock()
+				before := c.epoch - 1
+				c.mu.Unlock()
+				c.left(before)
 				c.poke()
 			}
-			mu.Unlock()
 		}
 	})
 	const requests = 500

@@ -20,7 +20,13 @@ type leaves struct {
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]*call // by token
+	waiting map[uint64]watched // by token
+}
+
+// watched is a request, the one of that number of a call.
+type watched struct {
+	call  *call
+	epoch uint64
 }
 
 // leaveEvents are for the half of a connection that the client writes to, and for both; once for each add.
@@ -41,13 +47,13 @@ func (l *leaves) start() {
 	if l.raw, l.failed = l.epoll.SyscallConn(); l.failed != nil {
 		return
 	}
-	l.waiting, l.done = map[uint64]*call{}, make(chan struct{})
+	l.waiting, l.done = map[uint64]watched{}, make(chan struct{})
 	go l.run() // ends with close
 }
 
-// add watches the client of a call until remove. The call is told by left, with the token that add returns; 0 = it
-// cannot be watched.
-func (l *leaves) add(client *clientConn, c *call) (token uint64) {
+// add watches the client of a call until remove. The call is told by left, with its present epoch. The token is for
+// remove; 0 = it cannot be watched.
+func (l *leaves) add(client *clientConn, c *call, epoch uint64) (token uint64) {
 	l.once.Do(l.start)
 	if l.failed != nil {
 		return 0
@@ -55,7 +61,7 @@ func (l *leaves) add(client *clientConn, c *call) (token uint64) {
 	l.mu.Lock()
 	l.last++
 	token = l.last
-	l.waiting[token] = c
+	l.waiting[token] = watched{c, epoch}
 	l.mu.Unlock()
 	if !l.control(client, syscall.EPOLL_CTL_ADD, token) {
 		l.forget(token)
@@ -112,11 +118,11 @@ func (l *leaves) run() {
 
 func (l *leaves) tell(token uint64) {
 	l.mu.Lock()
-	c := l.waiting[token]
+	w := l.waiting[token]
 	delete(l.waiting, token)
 	l.mu.Unlock()
-	if c != nil {
-		go c.left(token) // ends as soon as the call can take it; one may be writing to a slow client
+	if w.call != nil {
+		go w.call.left(w.epoch) // ends as soon as the call can take it; one may be writing to a slow client
 	}
 }
 
