@@ -35,7 +35,7 @@ func TestSmoke(t *testing.T) {
 	needNginx(t)
 	file := filepath.Join(t.TempDir(), "RESULTS.md")
 	o, err := parse([]string{"--rounds", "1", "--seconds", "0.3", "--streams", "300", "--write", file,
-		"--cells", "small,rate,paced,burst,prompt-64k,prompt-1m,held-2k"}, io.Discard)
+		"--cells", "small,rate,paced,burst,prompt-64k,prompt-1m,h2-small,h2-paced,held-2k"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

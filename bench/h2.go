@@ -14,9 +14,10 @@ import (
 // h2Clients is how many connections the clients of a cell with HTTP/2 share.
 const h2Clients = 8
 
-// newTransport is one client that speaks HTTP/2 over TLS, with one connection as long as the proxy takes more streams.
+// newTransport is one client that speaks HTTP/2 over TLS, with one connection as long as the proxy takes more streams. A
+// transport changes its configuration, so it has its own.
 func newTransport(config *tls.Config) *http.Transport {
-	t := &http.Transport{TLSClientConfig: config, DisableCompression: true, Protocols: new(http.Protocols)}
+	t := &http.Transport{TLSClientConfig: config.Clone(), DisableCompression: true, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP2(true)
 	return t
 }
