@@ -1,8 +1,10 @@
 package telemetry
 
 import (
+	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // vec is a metric with labels, of the library's.
@@ -17,25 +19,26 @@ type children[K comparable, C any] struct {
 	vec    vec[C]
 	labels func(K) []string
 
-	mu    sync.RWMutex
-	known map[K]C
+	known atomic.Pointer[map[K]C] // never changed once stored: readers on many cores must not write to what they share
+	mu    sync.Mutex              // of those who store another
 }
 
 func newChildren[K comparable, C any](v vec[C], labels func(K) []string) *children[K, C] {
-	return &children[K, C]{vec: v, labels: labels, known: map[K]C{}}
+	c := &children[K, C]{vec: v, labels: labels}
+	c.known.Store(&map[K]C{})
+	return c
 }
 
 func (c *children[K, C]) of(k K) C {
-	c.mu.RLock()
-	child, ok := c.known[k]
-	c.mu.RUnlock()
-	if ok {
+	if child, ok := (*c.known.Load())[k]; ok {
 		return child
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	child = c.vec.WithLabelValues(c.text(k)...)
-	c.known[k] = child
+	known := maps.Clone(*c.known.Load())
+	child := c.vec.WithLabelValues(c.text(k)...)
+	known[k] = child
+	c.known.Store(&known)
 	return child
 }
 
@@ -43,18 +46,18 @@ func (c *children[K, C]) of(k K) C {
 func (c *children[K, C]) forget(gone func(K) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for k := range c.known {
+	known := maps.Clone(*c.known.Load())
+	for k := range known {
 		if gone(k) {
 			c.vec.DeleteLabelValues(c.text(k)...)
-			delete(c.known, k)
+			delete(known, k)
 		}
 	}
+	c.known.Store(&known)
 }
 
 func (c *children[K, C]) each(f func(K)) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for k := range c.known {
+	for k := range *c.known.Load() {
 		f(k)
 	}
 }

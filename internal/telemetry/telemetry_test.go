@@ -223,8 +223,8 @@ func TestSeriesOfTheDepartedAreForgotten(t *testing.T) {
 			}
 		}
 	}
-	if len(m.ttft.known)+len(m.itl.known)+len(m.tokens.known) != 0 || len(m.absence.since) != 0 {
-		t.Errorf("memory is kept: %v %v %v %v", m.ttft.known, m.itl.known, m.tokens.known, m.absence.since)
+	if len(*m.ttft.known.Load())+len(*m.itl.known.Load())+len(*m.tokens.known.Load()) != 0 || len(m.absence.since) != 0 {
+		t.Errorf("memory is kept: %v %v %v %v", *m.ttft.known.Load(), *m.itl.known.Load(), *m.tokens.known.Load(), m.absence.since)
 	}
 	m.Observe(failedOver(), 0) // and it can return
 	wantSeries(t, m, `evenkeel_attempts_total{class="none"`,
