@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -65,7 +66,10 @@ func nextSize(held, have, most int64, announced bool) int64 {
 }
 
 // bodyMemory counts the memory that bodies take, over all requests. Safe for concurrent use.
-type bodyMemory struct{ taken atomic.Int64 }
+type bodyMemory struct {
+	taken atomic.Int64 // bytes in use
+	fresh atomic.Int64 // bytes that came from the heap since collect has run
+}
 
 // take returns a buffer of at least size bytes; nil if more than bound bytes would then be taken. The last sixteenth
 // is for small bodies, so that a few large ones do not turn everything else away.
@@ -91,7 +95,17 @@ func (m *bodyMemory) take(size, bound int64) *buffer {
 			return b
 		}
 	}
+	m.collect(size, bound)
 	return &buffer{room: make([]byte, size), class: class}
+}
+
+// collect keeps what was in use small beside bound. The garbage collector alone would let it grow to a multiple of
+// what is in use (GOGC), though it is the bulk of the heap, and quick to collect, since there are no pointers in it.
+func (m *bodyMemory) collect(size, bound int64) {
+	if m.fresh.Add(size) > bound/8 {
+		m.fresh.Store(size)
+		runtime.GC()
+	}
 }
 
 // give takes a buffer back, which nobody uses any more.

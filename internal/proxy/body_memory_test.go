@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -130,6 +131,36 @@ func TestManyLargeUploads(t *testing.T) {
 		t.Errorf("%d MB allocated for %d MB of bodies", allocated>>20, uploads*size>>20)
 	}
 	until(t, "no body is held", func() bool { return w.proxy.BodyMemory() == 0 })
+}
+
+// Large bodies that come one after another take the memory of one or two, not what the garbage collector would let
+// gather, be it with a length or without.
+func TestLargeBodiesLeaveLittleGarbage(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // never by itself
+	const bound, size = 160 << 20, 10 << 20
+	data := make([]byte, size)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for _, announced := range []bool{true, false} {
+		runtime.GC()
+		base, most := heap(), int64(0)
+		var m bodyMemory
+		for range 40 {
+			var b requestBody
+			if e := b.read(newStub(), (&bodyOf{data: data, piece: 1 << 20}).request(announced), &m, &Generation{MaxBody: 32 << 20, BodyMemory: bound}); e != nil {
+				t.Fatal(e)
+			}
+			b.release()
+			most = max(most, heap()-base)
+		}
+		t.Logf("announced %v: up to %d MB", announced, most>>20)
+		if most > bound/8+4*size {
+			t.Errorf("announced %v: the heap grew by %d MB for bodies of %d MB", announced, most>>20, size>>20)
+		}
+	}
 }
 
 // marked returns a chat request of about size bytes, all of which tell which one it is: the model, then blocks of 16
