@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"evenkeel/internal/proxy"
 	"evenkeel/internal/route"
 	"evenkeel/internal/telemetry"
-	"evenkeel/internal/upstream"
 )
 
 // App is a running balancer.
@@ -34,15 +32,14 @@ type App struct {
 	proxy   *proxy.Proxy
 	current atomic.Pointer[Generation]
 
-	probes http.RoundTripper
-	wake   chan struct{} // there are other endpoints to watch
+	wake chan struct{} // there are other endpoints to watch
 
-	mu        sync.Mutex // serialises changes of the generation
-	reports   map[string]discovery.Report
-	endpoints map[string]*upstream.Endpoint
-	settings  map[string]upstream.Options // what each of endpoints was made from
-	held      map[string]bool             // endpoints that are up and not announced: they are about to say more
-	unlisted  map[provider]string         // what was warned of
+	mu       sync.Mutex // serialises changes of the generation
+	reports  map[string]discovery.Report
+	requests connected           // the endpoints as requests reach them
+	probes   connected           // and as discovery does
+	held     map[string]bool     // endpoints that are up and not announced: they are about to say more
+	unlisted map[provider]string // what was warned of
 
 	first     chan struct{} // closed when every endpoint has been asked once
 	firstOnce sync.Once
@@ -68,10 +65,8 @@ func New(c *config.Config, o Options) (*App, error) {
 		router: route.New(route.Options{MaxWaiting: c.Queue.MaxWaiting}),
 		budget: exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
 		ring:   ledger.NewRing(c.Explain.RingMiB << 20),
-		probes: &http.Transport{IdleConnTimeout: 4 * time.Second, MaxIdleConnsPerHost: 1, DisableCompression: true},
 		wake:   make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}),
-		reports: map[string]discovery.Report{}, endpoints: map[string]*upstream.Endpoint{}, settings: map[string]upstream.Options{},
-		held: map[string]bool{},
+		reports: map[string]discovery.Report{}, held: map[string]bool{},
 	}
 	metrics, err := telemetry.New(telemetry.Options{
 		View:    func() route.View { return a.router.View(time.Now()) },
@@ -177,11 +172,11 @@ func (a *App) adopt(c *config.Config) error {
 
 // rebuild makes and swaps in a generation. Callers hold mu.
 func (a *App) rebuild(c *config.Config, reports map[string]discovery.Report) error {
-	endpoints, settings, err := a.connect(c, reports)
+	requests, probes, err := a.connect(c, reports)
 	if err != nil {
 		return err
 	}
-	g, err := build(c, reports, endpoints)
+	g, err := build(c, reports, requests.endpoints)
 	if err != nil {
 		return err
 	}
@@ -191,34 +186,11 @@ func (a *App) rebuild(c *config.Config, reports map[string]discovery.Report) err
 		a.current.Store(old)
 		return err
 	}
-	for name, e := range a.endpoints {
-		if endpoints[name] != e {
-			e.Close()
-		}
-	}
-	a.reports, a.endpoints, a.settings = reports, endpoints, settings
+	a.requests.close(requests)
+	a.probes.close(probes)
+	a.reports, a.requests, a.probes = reports, requests, probes
 	a.warnUnlisted(c)
 	return nil
-}
-
-// connect makes the endpoints of a configuration, keeping those that did not change with their connections.
-func (a *App) connect(c *config.Config, reports map[string]discovery.Report) (map[string]*upstream.Endpoint, map[string]upstream.Options, error) {
-	endpoints, settings := map[string]*upstream.Endpoint{}, map[string]upstream.Options{}
-	for i := range c.Endpoints {
-		e := &c.Endpoints[i]
-		o := upstream.Options{Name: e.Name, URL: e.URL, Kind: kindOf(e, reports), APIKey: e.APIKey, ConnectTimeout: c.Deadlines.Connect}
-		settings[e.Name] = o
-		if old, ok := a.settings[e.Name]; ok && old.Same(o) {
-			endpoints[e.Name] = a.endpoints[e.Name]
-			continue
-		}
-		made, err := upstream.New(o)
-		if err != nil {
-			return nil, nil, err
-		}
-		endpoints[e.Name] = made
-	}
-	return endpoints, settings, nil
 }
 
 // found takes what discovery learned about an endpoint.
@@ -276,7 +248,7 @@ func (a *App) watch(ctx context.Context) {
 		done := make(chan struct{})
 		go func() { // ends with round
 			defer close(done)
-			discovery.Watch(round, targets(a.current.Load().Config), discovery.Options{RoundTripper: a.probes, Out: a.out}, a.found)
+			discovery.Watch(round, targets(a.current.Load().Config), discovery.Options{Way: a.way, Out: a.out}, a.found)
 		}()
 		select {
 		case <-ctx.Done():

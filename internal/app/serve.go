@@ -190,10 +190,6 @@ func (a *App) idleWithin(limit time.Duration, hurry <-chan struct{}) bool {
 func (a *App) closeEndpoints() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, e := range a.endpoints {
-		e.Close()
-	}
-	if t, ok := a.probes.(*http.Transport); ok {
-		t.CloseIdleConnections()
-	}
+	a.requests.close(connected{})
+	a.probes.close(connected{})
 }

@@ -28,7 +28,9 @@ func TestStalledUploadsAtTheEnd(t *testing.T) {
 			dial := func(address string) (net.Conn, error) { return net.Dial("tcp", address) }
 			if secure {
 				settings = fmt.Sprintf("tls: {cert: %s, key: %s}\n", cert, key) + settings
-				dial = func(address string) (net.Conn, error) { return tls.Dial("tcp", address, &tls.Config{RootCAs: ca.Pool()}) }
+				dial = func(address string) (net.Conn, error) {
+					return tls.Dial("tcp", address, &tls.Config{RootCAs: ca.Pool()})
+				}
 			}
 			w := startTLS(t, parse(t, settings), &tls.Config{RootCAs: ca.Pool()})
 			w.serves("m")

@@ -117,6 +117,11 @@ func wantPaths(t *testing.T, got []string, want ...string) {
 	}
 }
 
+// by is the same way to every target.
+func by(rt http.RoundTripper) func(Target) http.RoundTripper {
+	return func(Target) http.RoundTripper { return rt }
+}
+
 // byHost sends a GET to the server of its host, else to that of "".
 type byHost map[string]http.RoundTripper
 

@@ -9,9 +9,9 @@ import (
 
 // Options say how Watch asks. Zero values take the default.
 type Options struct {
-	// RoundTripper sends the GETs; it should bound its dials well below a second or two, so that a host that returns is
-	// seen soon. Default http.DefaultTransport.
-	RoundTripper http.RoundTripper
+	// Way returns what sends the GETs to a target; it should bound its dials well below a second or two, so that a host
+	// that returns is seen soon. Default http.DefaultTransport for all.
+	Way func(Target) http.RoundTripper
 	// Interval is the time from one refresh to the next while all is well. Default 30 s.
 	Interval time.Duration
 	// RetryInterval is the time between probes of an endpoint that is down, still loading, or out. Default 500 ms.
@@ -32,6 +32,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = getTimeout
+	}
+	if o.Way == nil {
+		o.Way = func(Target) http.RoundTripper { return http.DefaultTransport }
 	}
 	if o.Out == nil {
 		o.Out = func(Target) bool { return false }
@@ -54,7 +57,7 @@ func Watch(ctx context.Context, targets []Target, o Options, out func(Report)) {
 
 // watch asks one target. It ends when ctx does.
 func watch(ctx context.Context, t Target, o Options, out func(Report)) {
-	p := newProber(t, o.RoundTripper, o.Timeout)
+	p := newProber(t, o.Way(t), o.Timeout)
 	tick := time.NewTicker(o.RetryInterval)
 	defer tick.Stop()
 	var due time.Time // of the next refresh

@@ -52,7 +52,7 @@ func watching(t *testing.T, s *server, o Options, test func(l *log)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := &log{start: time.Now()}
-		o.RoundTripper = s
+		o.Way = by(s)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -216,7 +216,7 @@ func TestWatchEndsInTheMiddleOfAGet(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1234*time.Millisecond)
 		defer cancel()
 		l := &log{start: time.Now()}
-		Watch(ctx, []Target{{Name: "a", URL: "http://a"}}, Options{RoundTripper: &server{hangs: true}}, l.add)
+		Watch(ctx, []Target{{Name: "a", URL: "http://a"}}, Options{Way: by(&server{hangs: true})}, l.add)
 		if d := time.Since(l.start); d != 1234*time.Millisecond {
 			t.Errorf("it took %v to end", d)
 		}
@@ -236,7 +236,7 @@ func TestWatchAsksTargetsIndependently(t *testing.T) {
 		}
 		good, hung := &server{pages: vllm}, &server{hangs: true}
 		rt := byHost{"7": hung, "": good}
-		Watch(ctx, targets, Options{RoundTripper: rt}, func(r Report) {
+		Watch(ctx, targets, Options{Way: by(rt)}, func(r Report) {
 			mu.Lock()
 			defer mu.Unlock()
 			last[r.Target.Name] = r
