@@ -44,8 +44,8 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 bench: setup ## compare with a direct connection and with nginx, takes 20 minutes (BENCHFLAGS=, for example --write=bench/RESULTS.md)
 	go run ./bench $(BENCHFLAGS)
 
-profile: ## profile evenkeel under one load of the benchmark, into .cache/profile/CELL (CELL=small, PROFILEFLAGS=)
-	go run ./bench --profile=.cache/profile --seconds=10 --cells=$(or $(CELL),small) $(PROFILEFLAGS)
+profile: ## profile evenkeel under one load of the benchmark, into .cache/profile/CELL (CELL=small or several, as in small,held-2k)
+	go run ./bench --profile=.cache/profile --seconds=10 --cells=$(or $(CELL),small)
 
 soak: ## keep evenkeel fully busy for DURATION (10m): memory, goroutines, files and CPU time per request must stay level
 	SOAK=$(or $(DURATION),10m) go test -count=1 -v -timeout 24h ./tests/soak

@@ -248,20 +248,26 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 // Profiles are taken under load and say which functions they saw.
 func TestProfile(t *testing.T) {
 	dir := t.TempDir()
-	o, err := parse([]string{"--cells", "small", "--seconds", "1", "--profile", dir}, io.Discard)
+	o, err := parse([]string{"--cells", "small,held-2k", "--seconds", "1", "--profile", dir}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.cells[1].held = 20
 	if err := profile(t.Context(), o, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "small", "top20.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"Type: cpu", "Type: alloc_space", "Type: alloc_objects", "Type: inuse_space", "Type: delay", "net/http.(*conn).serve"} {
-		if !bytes.Contains(text, []byte(want)) {
-			t.Errorf("top20.txt lacks %q:\n%s", want, text)
+	f := func(cell string, wants ...string) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, cell, "top20.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !bytes.Contains(text, []byte(want)) {
+				t.Errorf("top20.txt lacks %q:\n%s", want, text)
+			}
 		}
 	}
+	f("small", "Type: cpu", "Type: alloc_space", "Type: alloc_objects", "Type: inuse_space", "Type: delay", "net/http.(*conn).serve")
+	f("held-2k", "20 streams are open", "process_resident_memory_bytes", "go_memstats_stack_inuse_bytes", "Type: inuse_space", "Type: goroutine", "net/http.(*conn).serve")
 }

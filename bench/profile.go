@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,11 +31,13 @@ var stages = [][]taken{
 	{{"block", "block?seconds=%d"}},
 }
 
-// tops are the parts of top20.txt: a profile and how it is sorted.
-var tops = []struct {
+// top is a part of top20.txt: a profile and how it is sorted.
+type top struct {
 	about, file string
 	flags       []string
-}{
+}
+
+var tops = []top{
 	{"CPU time, in the function itself", "cpu", nil},
 	{"CPU time, with what the function calls", "cpu", []string{"-cum", "-nodecount=50"}},
 	{"memory allocated, bytes", "allocs", []string{"-sample_index=alloc_space"}},
@@ -42,6 +46,16 @@ var tops = []struct {
 	{"waiting for locks", "mutex", nil},
 	{"waiting of all kinds", "block", nil},
 }
+
+// What there is to see of streams that are held open.
+var (
+	heldStage = []taken{{"inuse", "heap"}, {"goroutine", "goroutine"}}
+	heldTops  = []top{
+		{"memory in use, bytes", "inuse", []string{"-sample_index=inuse_space"}},
+		{"memory in use, objects", "inuse", []string{"-sample_index=inuse_objects"}},
+		{"goroutines, by where they wait", "goroutine", []string{"-cum", "-nodecount=50"}},
+	}
+)
 
 // profile runs cells against evenkeel alone and writes its profiles into a folder for each.
 func profile(ctx context.Context, o options, w io.Writer) (err error) {
@@ -52,26 +66,26 @@ func profile(ctx context.Context, o options, w io.Writer) (err error) {
 	defer func() { err = errors.Join(err, b.close()) }()
 	for _, c := range o.cells {
 		dir := filepath.Join(o.profile, c.name)
-		if err := b.profile(ctx, o, c, dir); err != nil {
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil && c.held > 0 {
+			err = b.profileHeld(ctx, c, dir)
+		} else if err == nil {
+			err = b.profile(ctx, o, c, dir)
+		}
+		if err != nil {
 			return fmt.Errorf("cell %s: %w", c.name, err)
 		}
 		text, err := os.ReadFile(filepath.Join(dir, "top20.txt"))
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s\nprofiles of cell %s are in %s; look at one with: go tool pprof -http=: %[3]s/cpu.pprof\n", text, c.name, dir)
+		fmt.Fprintf(w, "%s\nprofiles of cell %s are in %s; look at one with: go tool pprof -http=: %[3]s/inuse.pprof\n", text, c.name, dir)
 	}
 	return nil
 }
 
 // profile takes the profiles of one cell while its load runs.
 func (b *bed) profile(ctx context.Context, o options, c cell, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if c.held > 0 {
-		return errors.New("it has no load to profile")
-	}
 	want, err := b.ask(ctx, c)
 	if err != nil {
 		return err
@@ -104,7 +118,65 @@ func (b *bed) profile(ctx context.Context, o options, c cell, dir string) error 
 		return fmt.Errorf("%w: %d of %d, for example %q", errLost, sum.wrong(), sum.wrong()+sum.complete, sum.examples[0])
 	}
 	about := fmt.Sprintf("Cell %s: %s. Here %.0f %ss/s at %.2f µs of CPU time each, with profiling.\n\n", c.name, c.about, first.perSecond(), c.unit, first.perUnit())
-	return b.top20(ctx, dir, about)
+	return b.top20(ctx, dir, about, tops)
+}
+
+// profileHeld takes the profiles of an evenkeel of its own while streams are held open, and says what the runtime holds
+// for each of them above what it holds idle.
+func (b *bed) profileHeld(ctx context.Context, c cell, dir string) error {
+	e, err := b.startEvenkeel(ctx, []model{held}, "evenkeel-"+c.name)
+	if err != nil {
+		return err
+	}
+	to := b.places[held.name][evenkeel]
+	if err := warm(ctx, to); err != nil {
+		return err
+	}
+	idle, err := e.memory()
+	if err != nil {
+		return err
+	}
+	n := holdable(c.held)
+	about := fmt.Sprintf("Cell %s: %d streams are open. KB (1,000 bytes) for each above what is there without:\n\n", c.name, n)
+	_, err = open(ctx, c, to, n, func() (int64, error) {
+		now, err := e.memory()
+		if err != nil {
+			return 0, err
+		}
+		for i, m := range now {
+			about += fmt.Sprintf("%8.2f  %s\n", (m.bytes-idle[i].bytes)/1e3/float64(n), m.name)
+		}
+		return 0, e.take(ctx, 0, heldStage, dir)
+	})
+	if err != nil {
+		return err
+	}
+	return b.top20(ctx, dir, about+"\n", heldTops)
+}
+
+// kept is a kind of memory of a process.
+type kept struct {
+	name  string
+	bytes float64
+}
+
+var keptLine = regexp.MustCompile(`(?m)^((?:process_resident_memory|go_memstats_\w+)_bytes) (\S+)$`)
+
+// memory returns what evenkeel and its runtime say of their memory.
+func (e *balancer) memory() ([]kept, error) {
+	_, metrics, err := e.get("/metrics")
+	if err != nil {
+		return nil, err
+	}
+	var all []kept
+	for _, m := range keptLine.FindAllSubmatch(metrics, -1) {
+		n, err := strconv.ParseFloat(string(m[2]), 64)
+		if err != nil {
+			return nil, fmt.Errorf("metric %q: %w", m[0], err)
+		}
+		all = append(all, kept{string(m[1]), n})
+	}
+	return all, nil
 }
 
 // take takes profiles at the same time.
@@ -146,7 +218,7 @@ func download(ctx context.Context, url, file string) error {
 }
 
 // top20 writes the greatest parts of all profiles into one text.
-func (b *bed) top20(ctx context.Context, dir, about string) error {
+func (b *bed) top20(ctx context.Context, dir, about string, tops []top) error {
 	var text strings.Builder
 	text.WriteString(about)
 	for _, t := range tops {
