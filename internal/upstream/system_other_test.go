@@ -4,6 +4,7 @@ package upstream
 
 import (
 	"net"
+	"syscall"
 	"testing"
 )
 
@@ -15,3 +16,5 @@ func full(t *testing.T) string {
 func readable(net.Conn) bool { return true }
 
 func descriptors() (int, bool) { return 0, false }
+
+func smallBuffers(_, _ string, _ syscall.RawConn) error { return nil }

@@ -60,3 +60,11 @@ func descriptors() (int, bool) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	return len(entries), err == nil
 }
+
+// smallBuffers makes a socket, and those that a listener accepts, hold next to nothing.
+func smallBuffers(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, 2<<10)
+		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 2<<10)
+	})
+}

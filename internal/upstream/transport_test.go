@@ -117,6 +117,11 @@ func certificate(t *testing.T, change func(*x509.Certificate)) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
+// testTLS is the configuration of a server at 127.0.0.1 and engine.example whose certificate signs itself.
+func testTLS(t *testing.T) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{certificate(t, func(c *x509.Certificate) { c.DNSNames = []string{"engine.example"} })}}
+}
+
 // A server that cannot prove who it is gets nothing, and the error says what is wrong with it.
 func TestCertificates(t *testing.T) {
 	f := func(name string, trusted bool, change func(*x509.Certificate), want string) {
