@@ -34,6 +34,7 @@ type Facts struct {
 	Tenant          string   `json:"tenant,omitempty"`
 	Stream          bool     `json:"stream"`
 	PromptBytes     int      `json:"prompt_bytes"`
+	PrefixBlocks    int      `json:"prefix_blocks,omitempty"` // of text, by which prompts that begin alike are known
 	MaxOutputTokens int      `json:"max_output_tokens,omitempty"`
 	ClientRetry     int      `json:"client_retry,omitempty"`
 	Pin             string   `json:"pin,omitempty"`
@@ -142,6 +143,7 @@ func Explain(r *exchange.Record) *Explanation {
 		AnswerBytes: r.Bytes, Result: string(r.Result), Status: r.Status, Model: lastModel(r), FallbackDepth: r.Depth,
 		Facts: Facts{
 			Model: r.Facts.Model, API: r.Facts.API, Tenant: r.Facts.Tenant, Stream: r.Facts.Stream, PromptBytes: r.Facts.PromptBytes,
+			PrefixBlocks:    r.Blocks,
 			MaxOutputTokens: r.Facts.MaxOutput, ClientRetry: r.Facts.ClientRetry, Pin: r.Facts.Pin, Exclude: r.Facts.ExcludeNames,
 			Seed: r.Facts.Seed,
 		},

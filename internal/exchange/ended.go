@@ -134,9 +134,7 @@ func (x *Exchange) giveUp(now time.Time) {
 func (x *Exchange) fail(now time.Time, r Result, f *Failure) {
 	x.rec.Failure = f
 	x.act(Action{Kind: Fail, Failure: f})
-	x.state = over
-	x.rec.Ended, x.rec.Result = now, r
-	x.leaveBudget()
+	x.conclude(now, r)
 }
 
 // failureOf words the end of the last attempt for the client.

@@ -448,8 +448,13 @@ func shuttingDown() *Failure {
 func (x *Exchange) act(a Action) { x.actions = append(x.actions, a) }
 
 func (x *Exchange) finish(now time.Time, r Result) {
+	x.conclude(now, r)
+	x.act(Action{Kind: Finish})
+}
+
+func (x *Exchange) conclude(now time.Time, r Result) {
 	x.state = over
 	x.rec.Ended, x.rec.Result = now, r
+	x.rec.Blocks, x.rec.Facts.Prefix = len(x.rec.Facts.Prefix), nil // the memory is the request's
 	x.leaveBudget()
-	x.act(Action{Kind: Finish})
 }

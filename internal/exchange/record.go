@@ -27,7 +27,8 @@ const (
 // of it. It is owned by the exchange until it ends and immutable afterwards. It refers to nothing of the exchange's, so
 // that it may be kept long.
 type Record struct {
-	Facts    route.Facts
+	Facts    route.Facts // without Prefix
+	Blocks   int         // length of Facts.Prefix
 	Started  time.Time
 	Ended    time.Time
 	Queued   time.Duration // time spent waiting for room, over all attempts

@@ -1,12 +1,9 @@
 package proxy
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,9 +12,6 @@ import (
 	"evenkeel/internal/route"
 	"evenkeel/internal/upstream"
 )
-
-// codeUnknownModel is the one code of ours without our prefix: applications that use OpenAI's API look for it.
-const codeUnknownModel = "model_not_found"
 
 // statusClientGone is logged where a client left before it had a status. It is nginx's invention, and known.
 const statusClientGone = 499
@@ -30,6 +24,8 @@ type call struct {
 
 	p      *Proxy
 	header http.Header   // what goes upstream, before credentials; not changed once an attempt has begun
+	prompt *llm.Prompt
+	prefix []uint64      // route.Facts.Prefix
 	signal chan struct{} // something happened while the handler waits
 	notify func()        // pokes the handler
 	timer  *time.Timer   // calls fired
@@ -76,7 +72,7 @@ type request struct {
 }
 
 func newCall(p *Proxy) *call {
-	c := &call{p: p, header: http.Header{}, signal: make(chan struct{}, 1)}
+	c := &call{p: p, header: http.Header{}, prompt: llm.NewPrompt(p.prefixKey), signal: make(chan struct{}, 1)}
 	c.notify = c.poke
 	c.timer = time.AfterFunc(time.Hour, c.fired)
 	c.timer.Stop()
@@ -160,128 +156,6 @@ func (c *call) retire() {
 	clear(c.header)
 	c.mu.Unlock()
 	c.p.calls.spare.Put(c)
-}
-
-// understand adds what the request says to the facts and makes the plan.
-func (c *call) understand(f *route.Facts) (exchange.Plan, *llm.Error) {
-	var none exchange.Plan
-	if len(c.body) > 0 {
-		req, err := llm.ScanRequest(c.api, first(c.r.Header, "Content-Type"), c.body)
-		if err != nil {
-			return none, requestError(err)
-		}
-		c.req = req
-	}
-	f.Model = c.req.Model
-	if f.Model == "" && c.api.NeedsModel {
-		return none, requestError(llm.MissingModel(c.api))
-	}
-	chain, failure := c.g.chain(f.Model)
-	if failure != nil {
-		return none, failure
-	}
-	h := c.r.Header
-	if strings.EqualFold(first(h, headerFallback), "off") {
-		chain = chain[:1]
-	}
-	deadline, failure := clientDeadline(h)
-	if failure != nil {
-		return none, failure
-	}
-	if v := first(h, "X-Stainless-Retry-Count"); v != "" {
-		f.ClientRetry, _ = strconv.Atoi(v) // odd: not a retry
-	}
-	f.Seed, f.Stream, f.PromptBytes, f.MaxOutput = seedOf(f.ID), c.req.Stream, c.req.PromptBytes, c.req.MaxOutput
-	f.Pin, f.ExcludeNames = first(h, headerPin), list(first(h, headerExclude))
-	return exchange.Plan{
-		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,
-		Deadlines: c.g.Deadlines, ClientDeadline: deadline, Notify: c.notify,
-	}, nil
-}
-
-// chain returns the models to try for the one that was asked for.
-func (g *Generation) chain(model string) ([]string, *llm.Error) {
-	if chain := g.Chains[model]; chain != nil {
-		return chain, nil
-	}
-	if model == "" {
-		return nil, &llm.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "evenkeel_no_model",
-			Message: fmt.Sprintf("The request names no model, and there are %d endpoints it could go to. Put \"model\" into the body of a POST; GET /v1/models lists those there are.", len(g.Endpoints))}
-	}
-	if g.Unanswered > 0 {
-		return nil, &llm.Error{Status: http.StatusServiceUnavailable, Code: "evenkeel_model_not_ready", Param: "model",
-			Message: fmt.Sprintf("The model %q is not known here yet: %d of %d endpoints have not said so far what they serve.", clip(model), g.Unanswered, len(g.Endpoints))}
-	}
-	return nil, &llm.Error{Status: http.StatusNotFound, Code: codeUnknownModel, Param: "model",
-		Message: fmt.Sprintf("The model %q does not exist here. GET /v1/models lists those that do.", clip(model))}
-}
-
-func clip(s string) string {
-	const longest = 200
-	if len(s) > longest {
-		return strings.ToValidUTF8(s[:longest], "") + "…"
-	}
-	return s
-}
-
-// repeatable reports whether the request may be sent again after bytes were sent.
-func (c *call) repeatable() bool {
-	switch c.r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return true
-	}
-	return c.api.Repeatable && !c.req.Unrepeatable
-}
-
-// clientDeadline reads how long the client will wait.
-func clientDeadline(h http.Header) (time.Duration, *llm.Error) {
-	if v := first(h, headerTimeout); v != "" {
-		d, err := time.ParseDuration(v)
-		if err != nil || d <= 0 {
-			return 0, &llm.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "evenkeel_bad_timeout",
-				Message: fmt.Sprintf("x-evenkeel-timeout: %q is not a duration such as 30s.", clip(v))}
-		}
-		return d, nil
-	}
-	for _, name := range [...]string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"} { // the latter is how long Python's wait for bytes
-		v := first(h, name)
-		if v == "" {
-			continue
-		}
-		if s, err := strconv.ParseFloat(v, 64); err == nil && s > 0 && s < 1e6 {
-			return time.Duration(s * float64(time.Second)), nil
-		}
-	}
-	return 0, nil
-}
-
-// first returns the first value of a header, by its canonical name.
-func first(h http.Header, name string) string {
-	if v := h[name]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
-}
-
-func list(v string) []string {
-	if v == "" {
-		return nil
-	}
-	names := strings.Split(v, ",")
-	for i := range names {
-		names[i] = strings.TrimSpace(names[i])
-	}
-	return names
-}
-
-// seedOf derives a request's seed from its id, so that the id alone reproduces its random choices.
-func seedOf(id string) uint64 {
-	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a
-	h := uint64(offset)
-	for i := 0; i < len(id); i++ {
-		h = (h ^ uint64(id[i])) * prime
-	}
-	return binary.LittleEndian.Uint64(binary.BigEndian.AppendUint64(nil, h))
 }
 
 // run performs actions until the exchange is over.

@@ -1,11 +1,12 @@
 // Package proxy is the HTTP shell around the exchange: listeners' handlers, bodies, sockets and streaming.
 // It runs the actions of an exchange.Exchange and reports events to it; it decides nothing about routing.
 //
-// The files follow a request: proxy.go (entry), gate.go, auth.go, body.go, call.go (the exchange's shell),
-// attempt.go (one upstream call), stream.go and whole.go (its answer), reply.go (what the client sees).
+// The files follow a request: proxy.go (entry), gate.go, auth.go, body.go, facts.go, call.go (the exchange's shell),
+// attempt.go (one upstream call), source.go and reply.go (reading and metering its answer), relay.go (what the client sees).
 package proxy
 
 import (
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -69,11 +70,15 @@ type Proxy struct {
 	running  atomic.Int64
 	bodies   bodyMemory
 	leaves   leaves
+
+	prefixKey *llm.PrefixKey
 }
 
-// New returns a Proxy.
+// New returns a Proxy. It hashes prompts under a key of its own, so that their hashes mean nothing elsewhere.
 func New(o Options) *Proxy {
-	return &Proxy{Options: o}
+	var secret [32]byte
+	_, _ = rand.Read(secret[:]) // never fails (crypto/rand)
+	return &Proxy{Options: o, prefixKey: llm.NewPrefixKey(secret)}
 }
 
 // Drain makes /readyz fail, so that no new requests are sent here. Those that come are still served.

@@ -12,6 +12,7 @@ type Facts struct {
 	Arrived      time.Time // when the request came
 	Stream       bool      // the client asked for a streamed answer
 	PromptBytes  int       // bytes of text that become prompt tokens
+	Prefix       []uint64  // hash chain of the prompt (llm.Prompt.AppendPrefix), valid while the request runs
 	MaxOutput    int       // the request's own limit on output tokens, 0 = none given
 	ClientRetry  int       // the client's own count of retries before this request
 	Pin          string    // only this deployment or endpoint may serve, "" = any
