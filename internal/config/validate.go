@@ -439,6 +439,7 @@ func (v *validator) exposure() {
 	if admin.beyond && c.AdminTLS.ClientCA == "" && !v.broken.has("admin_tls") && !v.broken.has("admin_tls.client_ca") {
 		v.fail(root.key("admin"), "%s is reachable by others, and the admin listener knows them by client certificates only; write admin_tls with client_ca, or listen on 127.0.0.1 (for scrapers there is metrics:)", c.Admin)
 	}
+	v.loops(listen, admin, metrics)
 	for _, pair := range []struct {
 		key         string
 		one, other  listener

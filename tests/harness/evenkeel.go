@@ -30,10 +30,7 @@ type Balancer struct {
 // fails the test. The package's TestMain must be Main.
 func Evenkeel(t testing.TB, args ...string) *Balancer {
 	t.Helper()
-	binary, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := Program(t)
 	serve := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
 	b := &Balancer{process: Start(t, exec.Command(binary, serve...))}
 	t.Cleanup(func() { // before the one of Start, so the program still runs
@@ -56,6 +53,17 @@ func Evenkeel(t testing.TB, args ...string) *Balancer {
 		return err == nil && status == http.StatusOK
 	})
 	return b
+}
+
+// Program returns the path of the program, which is built once. The package's
+// TestMain must be Main.
+func Program(t testing.TB) string {
+	t.Helper()
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
 }
 
 // Main is the TestMain of packages that use Evenkeel: it also fails the run if
