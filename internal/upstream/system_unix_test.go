@@ -4,6 +4,7 @@ package upstream
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"syscall"
@@ -14,13 +15,25 @@ import (
 // full returns the address of a listener that accepts nothing and whose queue is full: connecting to it hangs.
 func full(t *testing.T) string {
 	t.Helper()
+	return fill(t, [4]byte{127, 0, 0, 1}, 0)
+}
+
+// fullAt is full at a port of another address of the loopback, and returns the address without the port.
+func fullAt(t *testing.T, ip string, port int) string {
+	t.Helper()
+	fill(t, netip.MustParseAddr(ip).As4(), port)
+	return ip
+}
+
+func fill(t *testing.T, ip [4]byte, port int) string {
+	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: ip, Port: port}); err != nil {
+		t.Skip("this system has no other loopback address: ", err)
 	}
 	if err := syscall.Listen(fd, 0); err != nil {
 		t.Fatal(err)
@@ -29,7 +42,7 @@ func full(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
+	addr := net.JoinHostPort(netip.AddrFrom4(ip).String(), strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
 	for range 100 {
 		c, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
 		if err != nil {
