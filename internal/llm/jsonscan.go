@@ -244,15 +244,29 @@ func (s *scanner) container(v *promptReader) {
 		c := b[i]
 		i++
 		if c == '"' {
-			start, end := i, stringEnd(b, i)
-			if end < 0 {
-				s.fail(faultTruncated, start-1)
-				return
+			start, end := i, 0
+			if i+8 <= len(b) { // names and short values: stringEnd would say the same
+				if marks := firstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
+					end = i + bits.TrailingZeros64(marks)/8
+				}
+			}
+			if end == 0 || b[end-1] == '\\' {
+				if end = stringEnd(b, i); end < 0 {
+					s.fail(faultTruncated, start-1)
+					return
+				}
 			}
 			i = end + 1
+			next := byte(0)
+			if i < len(b) {
+				next = b[i]
+			}
+			if next == ':' || next == ',' {
+				i++
+			}
 			switch {
 			case v == nil:
-			case i < len(b) && (b[i] == ':' || class[b[i]] == classSpace && colon(b, i)):
+			case next == ':' || class[next] == classSpace && colon(b, i):
 				if name = nameOf(b, start, end); depth <= silent {
 					text, silent = v.text, 0
 				}
@@ -261,7 +275,7 @@ func (s *scanner) container(v *promptReader) {
 				}
 			default:
 				if text != nil && name.known != nameType {
-					text.write(b[start:i]) // with the quote, which keeps strings apart
+					text.write(b[start : end+1]) // with the quote, which keeps strings apart
 				}
 				if name.known != nameOther || end-start > minMedia {
 					v.value(b, start, end, name, depth)
@@ -320,45 +334,93 @@ func colon(b []byte, i int) bool {
 	return i < len(b) && b[i] == ':'
 }
 
-// nearby is how many bytes of a string are looked at in words, before IndexByte, which is faster but starts slowly.
-const nearby = 16
+// nearby is how many bytes are looked at in words, before IndexByte, which is faster but starts slowly: after the start of
+// a string, and after an escaped quote, since such come in flocks (code, JSON in strings).
+const (
+	nearby       = 16
+	nearbyEscape = 16
+)
 
 // stringEnd returns the index of the quote that ends the string whose first byte is b[i], or -1. It takes time in proportion
 // to what it passes, whatever that holds.
 func stringEnd(b []byte, i int) int {
-	for {
-		start := i
-		for {
-			if i+8 > len(b) || i >= start+nearby {
-				n := bytes.IndexByte(b[i:], '"')
-				if n < 0 {
-					return -1
-				}
-				i += n
-				break
+	for start, near := i, i+nearby; ; {
+		if i+8 > len(b) || i >= near {
+			n := bytes.IndexByte(b[i:], '"')
+			if n < 0 {
+				return -1
 			}
-			if marks := quotes(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
-				i += bits.TrailingZeros64(marks) / 8
-				break
-			}
+			i += n
+		} else if marks := firstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
+			i += bits.TrailingZeros64(marks) / 8
+		} else {
 			i += 8
+			continue
 		}
-		back := i
+		if i == start || b[i-1] != '\\' {
+			return i
+		}
+		back := i - 1
 		for back > start && b[back-1] == '\\' {
 			back--
 		}
 		if (i-back)%2 == 0 {
 			return i
 		}
-		i++
+		end := false
+		if i, end = pastEscapes(b, i+1); end {
+			return i
+		}
+		start, near = i, i
 	}
 }
 
-// quotes sets the highest bit of the lowest byte that is a quote. Bits of higher bytes may be set or not.
-func quotes(word uint64) uint64 {
+// pastEscapes reads on in a string from b[i], behind an escaped quote, until the string ends or no further escaped quote is
+// near. It returns where that is and whether it is the end.
+func pastEscapes(b []byte, i int) (int, bool) {
+	var after uint64 // 0x80 if the byte before b[i] is a backslash that escapes b[i]
+	for until := i + nearbyEscape; i+8 <= len(b) && i < until; i += 8 {
+		word := binary.LittleEndian.Uint64(b[i:])
+		quotes, backslashes := bytesLike(word, '"'), bytesLike(word, '\\')
+		escaped := backslashes<<8 | after
+		if backslashes&escaped != 0 { // one escapes the other
+			return byteByByte(b, i+int(after>>7))
+		}
+		if ends := quotes &^ escaped; ends != 0 {
+			return i + bits.TrailingZeros64(ends)/8, true
+		}
+		if after = backslashes >> 56; quotes != 0 {
+			until = i + nearbyEscape
+		}
+	}
+	return min(i+int(after>>7), len(b)), false
+}
+
+// byteByByte is pastEscapes for text with escaped backslashes.
+func byteByByte(b []byte, i int) (int, bool) {
+	for near := i + nearbyEscape; i < near && i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			return i, true
+		case '\\':
+			i++
+		}
+	}
+	return min(i, len(b)), false
+}
+
+// firstQuote sets the highest bit of the lowest byte of a word that is a quote. Those of higher bytes may be set or not.
+func firstQuote(word uint64) uint64 {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	x := word ^ '"'*ones
 	return (x - ones) &^ x & high
+}
+
+// bytesLike sets the highest bit of each byte of a word that is c.
+func bytesLike(word uint64, c byte) uint64 {
+	const ones, low = 0x0101010101010101, 0x7f7f7f7f7f7f7f7f
+	x := word ^ uint64(c)*ones
+	return ^(x&low + low | x | low)
 }
 
 // isEmpty reports whether a value's bytes are null, "", [] or {}, or a scalar: nothing that was generated.

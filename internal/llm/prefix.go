@@ -93,14 +93,12 @@ func (p *Prompt) end(f field) {
 
 // write adds text to the current part.
 func (p *Prompt) write(text []byte) {
-	if p.n > 0 || len(text) < PrefixBlock {
-		n := copy(p.block[p.n:], text)
-		if p.n += n; p.n < PrefixBlock {
-			return
-		}
-		text = text[n:]
-		p.add(&p.block)
+	n := copy(p.block[p.n:], text)
+	if p.n += n; p.n < PrefixBlock {
+		return
 	}
+	p.add(&p.block)
+	text = text[n:]
 	for len(text) >= PrefixBlock {
 		p.add((*[PrefixBlock]byte)(text))
 		text = text[PrefixBlock:]

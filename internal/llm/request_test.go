@@ -308,18 +308,3 @@ func chatBody(n int) []byte {
 	b.WriteString(`]}`)
 	return b.Bytes()
 }
-
-func BenchmarkScanRequest(b *testing.B) {
-	for _, size := range []int{500, 64 << 10, 1 << 20} {
-		body := chatBody(size)
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			b.SetBytes(int64(len(body)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := ScanRequest(chatAPI, "application/json", body); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
