@@ -21,9 +21,22 @@ func Ready(body io.Reader) bool {
 	return ok && (b.conn == nil || b.conn.br.Buffered() > 0)
 }
 
-// Sent reports whether the request's body has gone out whole, or will not be read any more, though its answer is not
-// over: its memory may be used for something else. A false may turn into a true.
+// Sent reports whether the bytes of the request's body are not read any more, though its answer is not over: their
+// memory may be used for something else. A false may turn into a true. It is for the goroutine that reads the answer.
 func Sent(body io.Reader) bool {
 	b, ok := body.(*answerBody)
-	return ok && (b.conn == nil || b.conn.writing == nil)
+	return ok && (b.conn == nil || b.conn.sentAll())
+}
+
+// sentAll reports whether nothing is written beside any more.
+func (c *conn) sentAll() bool {
+	if c.writing != nil {
+		select {
+		case w := <-c.writing:
+			c.wrote(w)
+			c.writing = nil
+		default:
+		}
+	}
+	return c.writing == nil
 }

@@ -99,15 +99,8 @@ func (b *answerBody) trailer() error {
 func (b *answerBody) ended() {
 	c := b.conn
 	b.conn, b.err = nil, io.EOF
-	if c.writing != nil {
-		select {
-		case w := <-c.writing:
-			c.wrote(w)
-			c.writing = nil
-		default: // the server has answered without reading all
-		}
-	}
-	if b.stop.leave() && b.reusable && !c.broke && !c.failed && c.writing == nil && c.br.Buffered() == 0 {
+	all := c.sentAll() // if not, the server has answered without reading all
+	if b.stop.leave() && b.reusable && !c.broke && !c.failed && all && c.br.Buffered() == 0 {
 		c.pool.put(c)
 		return
 	}
