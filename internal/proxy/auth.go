@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"evenkeel/internal/llm"
@@ -13,7 +12,10 @@ import (
 // keyHeaders carry a client's key. Every rule about keys holds for all of them.
 var keyHeaders = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// keyParameters are query parameters, in lower case, in which a key would end up in logs.
+// longestKeyParameter is the length of the longest of keyParameters with each of its letters percent-encoded.
+const longestKeyParameter = 3 * len("subscription-key")
+
+// keyParameters are query parameters in which a key would end up in logs.
 var keyParameters = []string{"key", "api_key", "api-key", "apikey", "access_token", "subscription-key"}
 
 // admit checks, on the head alone, who sends a request that has passed the gate and whether the path is one that is
@@ -84,13 +86,26 @@ func clientKey(r *http.Request) (string, *llm.Error) {
 
 // keyInQuery reports whether a query has a parameter for a key, read as leniently as any server might.
 func keyInQuery(query string) bool {
-	for pair := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
-		name, _, _ := strings.Cut(pair, "=")
-		if plain, err := url.QueryUnescape(name); err == nil {
-			name = plain
+	for query != "" {
+		pair := query
+		if end := strings.IndexAny(query, "&;"); end >= 0 {
+			pair, query = query[:end], query[end+1:]
+		} else {
+			query = ""
 		}
-		if slices.Contains(keyParameters, strings.ToLower(name)) {
-			return true
+		name, _, _ := strings.Cut(pair, "=")
+		if len(name) > longestKeyParameter {
+			continue
+		}
+		if strings.IndexByte(name, '%') >= 0 {
+			if plain, err := url.QueryUnescape(name); err == nil {
+				name = plain
+			}
+		}
+		for _, p := range keyParameters {
+			if len(p) == len(name) && strings.EqualFold(p, name) {
+				return true
+			}
 		}
 	}
 	return false

@@ -23,7 +23,7 @@ type call struct {
 	request // all that begins new with each request
 
 	p      *Proxy
-	header http.Header   // what goes upstream, before credentials; not changed once an attempt has begun
+	header http.Header // what goes upstream, before credentials; not changed once an attempt has begun
 	prompt *llm.Prompt
 	prefix []uint64      // route.Facts.Prefix
 	signal chan struct{} // something happened while the handler waits

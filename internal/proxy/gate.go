@@ -13,6 +13,8 @@ const (
 	// mostHeaderLines bounds the header lines of a request: each costs memory and a look, whatever its size. Apache
 	// httpd (LimitRequestFields) and Envoy (max_headers_count) take 100 by default.
 	mostHeaderLines = 100
+	// longestOwn bounds the value of a header of ours, in bytes: some are lists, and cost a look per deployment and item.
+	longestOwn = 4 << 10
 	// mostHops is how many of us a request may have passed: more are no chain that anybody wants, but a loop.
 	mostHops = 3
 	// allowedMethods is the Allow header of a 405.
@@ -139,7 +141,12 @@ func badHeader(h http.Header) *llm.Error {
 			return refusal(http.StatusRequestHeaderFieldsTooLarge, "evenkeel_too_many_headers",
 				fmt.Sprintf("The request has more than %d header lines.", mostHeaderLines))
 		}
-		if len(values) > 1 && (name == "Content-Type" || strings.HasPrefix(name, headerPrefix)) {
+		ours := strings.HasPrefix(name, headerPrefix)
+		if ours && len(values[0]) > longestOwn {
+			return refusal(http.StatusRequestHeaderFieldsTooLarge, "evenkeel_long_header",
+				fmt.Sprintf("The header %s is longer than %d bytes.", clip(strings.ToLower(name)), longestOwn))
+		}
+		if len(values) > 1 && (ours || name == "Content-Type") {
 			return refusal(http.StatusBadRequest, "evenkeel_duplicate_header",
 				fmt.Sprintf("The header %s comes more than once. Which one counts would depend on who reads it: send one.", clip(strings.ToLower(name))))
 		}

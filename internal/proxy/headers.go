@@ -166,7 +166,7 @@ func responseHeader(out, in http.Header) {
 	}
 }
 
-// named returns the headers that Connection declares to be for this hop only.
+// named returns the headers of h that Connection declares to be for this hop only.
 func named(h http.Header) map[string]bool {
 	var names map[string]bool
 	for _, line := range h["Connection"] {
@@ -177,7 +177,7 @@ func named(h http.Header) map[string]bool {
 			}
 			name = textproto.CanonicalMIMEHeaderKey(name)
 			// A client must not be able to strip what routing, framing or authentication rests on.
-			if neverForwarded[name] || name == "Content-Type" {
+			if h[name] == nil || neverForwarded[name] || name == "Content-Type" {
 				continue
 			}
 			if names == nil {

@@ -25,14 +25,19 @@ const (
 	grace = time.Second
 )
 
-// scratch is what reading an answer takes, used again for others: what it is read into first, and meters.
-type scratch struct {
-	buf    [readSize]byte
+// meters are what counts an answer, used again for others.
+type meters struct {
 	events llm.Stream
 	body   llm.Body
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+// piece is what an answer is read into first. A reply has one only while there is something in it.
+type piece [readSize]byte
+
+var (
+	allMeters = sync.Pool{New: func() any { return new(meters) }}
+	pieces    = sync.Pool{New: func() any { return new(piece) }}
+)
 
 // reply is what upstream answers and how far it has been passed on. The handler's goroutine reads from
 // upstream without call.mu; everything else happens under it, since the timer may pass on what is held.
@@ -60,10 +65,11 @@ type reply struct {
 	total     int // bytes received
 	passed    int // bytes sent before commit: comments
 	committed bool
-	ended     bool // upstream's last byte was read
-	scratch   *scratch
-	events    *llm.Stream // in scratch
-	body      *llm.Body   // in scratch
+	ended     bool   // upstream's last byte was read
+	piece     *piece // nil while buf has no room at all
+	meters    *meters
+	events    *llm.Stream // in meters
+	body      *llm.Body   // in meters
 	counted   int         // content events reported to the exchange
 	reported  bool        // the first content was
 }
@@ -76,9 +82,9 @@ func (r *reply) began(res *http.Response, stop *upstream.Stop, l *route.Lease, f
 	r.res, r.stop, r.lease, r.endpoint = res, stop, l, from
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
-	if r.scratch == nil {
-		r.scratch = scratches.Get().(*scratch)
-		r.events, r.body, r.buf = &r.scratch.events, &r.scratch.body, r.scratch.buf[:0]
+	if r.meters == nil {
+		r.meters = allMeters.Get().(*meters)
+		r.events, r.body = &r.meters.events, &r.meters.body
 	}
 	r.buf, r.start, r.total, r.passed = r.buf[:0], 0, 0, 0
 	r.committed, r.ended, r.counted, r.reported = false, false, 0, false
@@ -110,9 +116,10 @@ func (r *reply) close() {
 	if !r.patient.IsZero() {
 		_ = http.NewResponseController(r.c.w).SetWriteDeadline(time.Time{}) // the connection's next answer has its own
 	}
-	if r.scratch != nil {
-		scratches.Put(r.scratch)
-		r.scratch, r.events, r.body, r.buf = nil, nil, nil, nil
+	r.dropBuffer()
+	if r.meters != nil {
+		allMeters.Put(r.meters)
+		r.meters, r.events, r.body = nil, nil, nil
 	}
 }
 
@@ -124,6 +131,7 @@ func (r *reply) receive() *exchange.End {
 		return r.unfit()
 	}
 	for {
+		r.await()
 		c.mu.Lock()
 		room := r.room()
 		c.mu.Unlock()
@@ -153,6 +161,10 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 	if end == nil || r.committed && end.Broken {
 		r.release()
 	}
+	if c := r.c; r.committed && c.body != nil && upstream.Sent(r.src.body) { // nobody needs it again
+		c.held.release()
+		c.body = nil
+	}
 	return end, r.clientGone
 }
 
@@ -167,11 +179,40 @@ func (r *reply) unfit() *exchange.End {
 	return &r.c.end
 }
 
+// await waits for upstream, without a buffer if there is nothing in it: a stream that is open for minutes brings
+// something every now and then.
+func (r *reply) await() {
+	if r.src.zipped || upstream.Ready(r.src.body) {
+		return
+	}
+	r.c.mu.Lock()
+	empty := r.start == len(r.buf)
+	if empty {
+		r.dropBuffer()
+	}
+	r.c.mu.Unlock()
+	if empty {
+		upstream.Await(r.src.body)
+	}
+}
+
+// dropBuffer gives the buffer back, with what is in it. Callers hold mu.
+func (r *reply) dropBuffer() {
+	if r.piece != nil {
+		pieces.Put(r.piece)
+	}
+	r.piece, r.buf, r.start = nil, nil, 0
+}
+
 // room returns where to read to. What was sent is dropped first.
 func (r *reply) room() []byte {
 	if r.start > 0 {
 		r.buf = r.buf[:copy(r.buf, r.buf[r.start:])]
 		r.start = 0
+	}
+	if r.buf == nil {
+		r.piece = pieces.Get().(*piece)
+		r.buf = r.piece[:0]
 	}
 	if cap(r.buf)-len(r.buf) < readSize/4 {
 		grown := make([]byte, len(r.buf), 2*cap(r.buf))
