@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"evenkeel/internal/mock"
+	"evenkeel/tests/certs"
 )
 
 var update = flag.Bool("update", false, "write the help texts of testdata/help anew")
@@ -204,6 +206,13 @@ func TestCheck(t *testing.T) {
 	check(exitOK, []string{"--config", endpoints, "--config", policy}, "ok: 1 endpoint, 1 model")
 	check(exitOK, []string{"-c", endpoints, "-c", policy}, "ok: 1 endpoint, 1 model")
 	check(exitOK, []string{"--config", endpoints, policy}, "ok: 1 endpoint, 1 model")
+	ca := certs.NewAuthority(t, "ours")
+	ca.Issue(t, time.Now().Add(-time.Hour), "localhost").Write(t, dir, "old")
+	ca.Local(t).Write(t, dir, "new")
+	old := write(t, filepath.Join(dir, "old.yaml"), "endpoints: {e: {url: http://10.0.0.1}}\ntls: {cert: old.pem, key: old.key}")
+	check(exitOK, []string{old}, "old.yaml:2:7: tls.cert: the certificate has expired on ", ", 1 warning\n")
+	mixed := write(t, filepath.Join(dir, "mixed.yaml"), "endpoints: {e: {url: http://10.0.0.1}}\nadmin_tls: {cert: old.pem, key: new.key}")
+	check(exitFailure, []string{mixed}, "mixed.yaml:2:28: admin_tls.key: ", "does not go with the certificate in ")
 	check(exitOK, []string{written}, "warning: "+written+":1:", "api_key", ", 1 warning\n")
 	check(exitFailure, []string{policy}, "policy.yaml:2:", `no endpoint is named "a"`)
 	check(exitFailure, []string{endpoints, endpoints}, "set twice", "endpoints.yaml:1:")
