@@ -15,7 +15,7 @@ const (
 	openAtOnce    = 16                   // streams
 	openEvery     = 4 * time.Millisecond // how often as many are opened
 	warmRequests  = 200                  // before a proxy counts as idle
-	otherFiles    = 250                  // that a proxy has open beside the connections of streams
+	otherFiles    = 512                  // that a proxy keeps for other things than streams: evenkeel reserves 256, and some are in use
 )
 
 // fileLimit is how many files one process may open.
