@@ -234,3 +234,16 @@ func FuzzPrefix(f *testing.F) {
 		}
 	})
 }
+
+// C34: a Prompt keeps hashes under a key and no text, also of a body that breaks off.
+func TestC34PromptKeepsNoText(t *testing.T) {
+	for _, body := range []string{`{"system":"canary","messages":[{"content":"canary"}],"tools":["canary"]}`, `{"messages":[{"content":"canary"}`, `{"messages":["canary"],"model":7}`} {
+		p := NewPrompt(testKey)
+		if _, err := ScanPrompt(chatAPI, "", []byte(body), p); (err == nil) != strings.HasSuffix(body, "]}") {
+			t.Errorf("%s: error %v", body, err)
+		}
+		if p.block != [PrefixBlock]byte{} {
+			t.Errorf("%s: keeps %q", body, bytes.Trim(p.block[:], "\x00"))
+		}
+	}
+}

@@ -375,7 +375,20 @@ type promptReader struct {
 	media      int     // inline images, audio and files, bytes
 	image      bool
 	serverTool bool // an element of this array has a type other than "function" and "custom"
+
+	name   []byte // the last member's, still escaped
+	known  knownName
+	silent int // the level of a member whose value is left out of the text, or 0
 }
+
+// knownName says that the value of the member just named matters by its name.
+type knownName uint8
+
+const (
+	nameOther knownName = iota
+	nameType
+	nameImages
+)
 
 // read takes the next value and returns its size in bytes, less indentation and media.
 func (v *promptReader) read(s *scanner) int {
@@ -388,39 +401,29 @@ func (v *promptReader) read(s *scanner) int {
 	return s.i - start - (s.spaces - spaces) - v.media
 }
 
-// memberName is the name before a value: where it is in the body, and whether it is one of those looked for.
-type memberName struct {
-	start, end int
-	known      knownName
-}
-
-type knownName uint8
-
-const (
-	nameOther knownName = iota
-	nameType
-	nameImages
-	nameCacheControl
-)
-
-func nameOf(b []byte, start, end int) memberName {
-	n := memberName{start: start, end: end}
-	switch string(b[start:end]) {
-	case "type":
-		n.known = nameType
-	case "images":
-		n.known = nameImages
-	case "cache_control":
-		n.known = nameCacheControl
+// member is shown each name of a member, b[start:end], depth levels below the top.
+func (v *promptReader) member(b []byte, start, end, depth int) {
+	if depth <= v.silent {
+		v.silent = 0
 	}
-	return n
+	v.name, v.known = b[start:end], nameOther
+	switch string(v.name) {
+	case "type":
+		v.known = nameType
+	case "images":
+		v.known = nameImages
+	case "cache_control":
+		v.silent = depth
+	}
 }
 
-// value is shown a string that is a value, b[start:end], with the last name before it, depth levels below the top. Short
-// strings after other names need not be shown.
-func (v *promptReader) value(b []byte, start, end int, name memberName, depth int) {
+// value is shown each string that is a value, b[start:end], depth levels below the top.
+func (v *promptReader) value(b []byte, start, end, depth int) {
+	if v.text != nil && v.known != nameType && v.silent == 0 {
+		v.text.write(b[start : end+1]) // with the quote, which keeps strings apart
+	}
 	text := b[start:end]
-	switch name.known {
+	switch v.known {
 	case nameType:
 		switch string(text) {
 		case "image_url", "input_image", "image":
@@ -432,8 +435,16 @@ func (v *promptReader) value(b []byte, start, end int, name memberName, depth in
 	case nameImages:
 		v.image = true
 	}
-	if len(text) > minMedia && isMedia(b[name.start:name.end], text) {
+	v.known = nameOther
+	if len(text) > minMedia && isMedia(v.name, text) {
 		v.media += len(text)
+	}
+}
+
+// scalars is shown numbers and literals, with what separates them.
+func (v *promptReader) scalars(text []byte) {
+	if v.text != nil && v.silent == 0 {
+		v.text.scalars(text)
 	}
 }
 
