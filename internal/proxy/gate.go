@@ -160,7 +160,7 @@ func badHeader(h http.Header) *llm.Error {
 	}
 	if _, ok := hops(h); !ok {
 		return &llm.Error{Status: http.StatusLoopDetected, Code: "evenkeel_loop",
-			Message: fmt.Sprintf("This request has passed %d balancers already (x-evenkeel-hops: %s): an endpoint's url leads back to one of them. Look for it in their configurations.",
+			Message: fmt.Sprintf("This request has passed %d balancers already (x-evenkeel-hops: %q): an endpoint's url leads back to one of them. Look for it in their configurations.",
 				mostHops, clip(h.Get(headerHops)))}
 	}
 	return nil

@@ -142,7 +142,7 @@ func FuzzGate(f *testing.F) {
 		"GET //admin HTTP/1.0\r\n\r\n", "gEt /v1/..%5Cx HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://10.0.0.1/v1/..;/x HTTP/1.1\r\nHost: x\r\n\r\n",
 		"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", "GET /v1/models/%2e%2e%2f HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET /v1/x HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: a,upgrade\r\n\r\n", "POST /v1/x HTTP/1.1\r\nHost: x\r\nX-Evenkeel-Hops: 3\r\n\r\n",
-		"GET /v1/%252e%252e HTTP/1.2\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "GET /v1/%c0%ae%c0%ae/x?a=1;b#c HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v1 HTTP/1.1\r\nHost: x\r\nX-Evenkeel-Hops: \xff\r\n\r\n", "GET /v1/%252e%252e HTTP/1.2\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "GET /v1/%c0%ae%c0%ae/x?a=1;b#c HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		f.Add(s)
 	}
