@@ -49,7 +49,7 @@ var tops = []top{
 
 // What there is to see of streams that are held open.
 var (
-	heldStage = []taken{{"inuse", "heap"}, {"goroutine", "goroutine"}}
+	heldStage = []taken{{"inuse", "heap?gc=1"}, {"goroutine", "goroutine"}}
 	heldTops  = []top{
 		{"memory in use, bytes", "inuse", []string{"-sample_index=inuse_space"}},
 		{"memory in use, objects", "inuse", []string{"-sample_index=inuse_objects"}},

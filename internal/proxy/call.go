@@ -45,11 +45,13 @@ type request struct {
 	g    *Generation
 	w    http.ResponseWriter
 	r    *http.Request
-	id   string
 	api  llm.API
 	req  llm.Request
 	held requestBody
-	body []byte // in held
+	body []byte // in held; nil once nobody needs it
+
+	facts route.Facts
+	plan  exchange.Plan
 
 	client *clientConn // what the request came by; nil if it is another kind, which net/http watches itself
 	values [12]string  // of the answer's header
@@ -79,47 +81,15 @@ func newCall(p *Proxy) *call {
 	return c
 }
 
-// serveCall runs one exchange from its body to its record.
-func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, facts *route.Facts) {
-	c, _ := p.calls.spare.Get().(*call)
-	if c == nil {
-		c = newCall(p)
-	}
-	c.begin(w, r, g, api, facts)
-	defer c.close()
-	if c.client != nil {
-		c.client.watch(true)
-		defer c.client.watch(false)
-	}
-	if failure := c.held.read(w, r, &p.bodies, g); failure != nil {
-		if c.wasCut() {
-			failure = &llm.Error{Status: http.StatusServiceUnavailable, Code: "evenkeel_shutting_down", Message: "The balancer is shutting down."}
-		}
-		linger(w, r, failure.Status == http.StatusRequestEntityTooLarge || failure.Code == codeBodyMemory)
-		p.reject(w, api, *facts, failure, false)
-		return
-	}
-	c.body = c.held.bytes()
-	plan, failure := c.understand(facts)
-	if failure != nil {
-		p.reject(w, api, *facts, failure, false)
-		return
-	}
-	c.header = g.requestHeader(c.header, r.Header)
-	if c.start(&plan, facts) {
-		c.report(exchange.Shutdown)
-	}
-	c.run()
-}
-
 // begin makes a call new for a request.
-func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, facts *route.Facts) {
+func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api llm.API, id, tenant string, arrived time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.g, c.w, c.r, c.id, c.api, c.client = g, w, r, facts.ID, api, clientOf(r) // the rest is zero
+	c.g, c.w, c.r, c.api, c.client = g, w, r, api, clientOf(r) // the rest is zero
+	c.facts.ID, c.facts.API, c.facts.Tenant, c.facts.Arrived = id, api.Name, tenant, arrived
 	c.closed = false
 	c.epoch++
-	c.armed = facts.Arrived.Add(lastsFrom)
+	c.armed = arrived.Add(lastsFrom)
 	c.lasting.from = c.armed
 	c.timer.Reset(lastsFrom)
 	select {
@@ -128,12 +98,39 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api 
 	}
 }
 
+// serve runs the exchange of a request that was begun, from its body to its record.
+func (c *call) serve() {
+	defer c.close()
+	if c.client != nil {
+		c.client.watch(true)
+		defer c.client.watch(false)
+	}
+	if failure := c.held.read(c.w, c.r, &c.p.bodies, c.g); failure != nil {
+		if c.wasCut() {
+			failure = &llm.Error{Status: http.StatusServiceUnavailable, Code: "evenkeel_shutting_down", Message: "The balancer is shutting down."}
+		}
+		linger(c.w, c.r, failure.Status == http.StatusRequestEntityTooLarge || failure.Code == codeBodyMemory)
+		c.p.reject(c.w, c.api, &c.facts, failure, false)
+		return
+	}
+	c.body = c.held.bytes()
+	if failure := c.understand(); failure != nil {
+		c.p.reject(c.w, c.api, &c.facts, failure, false)
+		return
+	}
+	c.header = c.g.requestHeader(c.header, c.r.Header)
+	if c.start() {
+		c.report(exchange.Shutdown)
+	}
+	c.run()
+}
+
 // start makes the exchange and reports whether it must be told at once that the process ends.
-func (c *call) start(plan *exchange.Plan, facts *route.Facts) (cut bool) {
+func (c *call) start() (cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ready = time.Now()
-	c.x.Reset(c.p.Router, c.p.Budget, plan, facts)
+	c.x.Reset(c.p.Router, c.p.Budget, &c.plan, &c.facts)
 	c.begun = true
 	c.reply.c = c
 	return c.cut
@@ -364,9 +361,9 @@ func (c *call) settle() (f Finished, begun bool) {
 
 // panicked answers for a bug: this request fails, the process goes on.
 func (c *call) panicked(fault any) {
-	c.p.Logger.Error("a request's handler panicked", "id", c.id, "panic", fmt.Sprint(fault), "stack", string(debug.Stack()))
+	c.p.Logger.Error("a request's handler panicked", "id", c.facts.ID, "panic", fmt.Sprint(fault), "stack", string(debug.Stack()))
 	if c.reply.headSent {
 		panic(http.ErrAbortHandler)
 	}
-	writeError(c.w, c.api, &llm.Error{Status: http.StatusInternalServerError, Code: "evenkeel_internal", Message: "The balancer failed. The log has the details under the id " + c.id + "."})
+	writeError(c.w, c.api, &llm.Error{Status: http.StatusInternalServerError, Code: "evenkeel_internal", Message: "The balancer failed. The log has the details under the id " + c.facts.ID + "."})
 }

@@ -10,49 +10,47 @@ import (
 
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/llm"
-	"evenkeel/internal/route"
 )
 
 // codeUnknownModel is the one code of ours without our prefix: applications that use OpenAI's API look for it.
 const codeUnknownModel = "model_not_found"
 
-// understand adds what the request says to the facts and makes the plan.
-func (c *call) understand(f *route.Facts) (exchange.Plan, *llm.Error) {
-	var none exchange.Plan
+// understand finds the facts that the request's head and body hold, and makes the plan.
+func (c *call) understand() *llm.Error {
+	f, h := &c.facts, c.r.Header
 	if len(c.body) > 0 {
-		req, err := llm.ScanPrompt(c.api, first(c.r.Header, "Content-Type"), c.body, c.prompt)
-		if err != nil {
-			return none, requestError(err)
+		var err error
+		if c.req, err = llm.ScanPrompt(c.api, first(h, "Content-Type"), c.body, c.prompt); err != nil {
+			return requestError(err)
 		}
-		c.req = req
-		c.prefix = c.prompt.AppendPrefix(c.prefix[:0], f.Tenant, req.Model)
+		c.prefix = c.prompt.AppendPrefix(c.prefix[:0], f.Tenant, c.req.Model)
 		f.Prefix = c.prefix
 	}
 	f.Model = c.req.Model
 	if f.Model == "" && c.api.NeedsModel {
-		return none, requestError(llm.MissingModel(c.api))
+		return requestError(llm.MissingModel(c.api))
 	}
 	chain, failure := c.g.chain(f.Model)
 	if failure != nil {
-		return none, failure
+		return failure
 	}
-	h := c.r.Header
 	if strings.EqualFold(first(h, headerFallback), "off") {
 		chain = chain[:1]
 	}
 	deadline, failure := clientDeadline(h)
 	if failure != nil {
-		return none, failure
+		return failure
 	}
 	if v := first(h, "X-Stainless-Retry-Count"); v != "" {
 		f.ClientRetry, _ = strconv.Atoi(v) // odd: not a retry
 	}
 	f.Seed, f.Stream, f.PromptBytes, f.MaxOutput = seedOf(f.ID), c.req.Stream, c.req.PromptBytes, c.req.MaxOutput
 	f.Pin, f.ExcludeNames = first(h, headerPin), list(first(h, headerExclude))
-	return exchange.Plan{
+	c.plan = exchange.Plan{
 		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,
 		Deadlines: c.g.Deadlines, ClientDeadline: deadline, Notify: c.notify,
-	}, nil
+	}
+	return nil
 }
 
 // chain returns the models to try for the one that was asked for.

@@ -124,15 +124,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()[headerID] = []string{id}
 	api := llm.APIOf(r.Method, r.URL.Path)
 	g := p.Current()
-	facts := route.Facts{ID: id, API: api.Name, Arrived: time.Now()}
+	arrived := time.Now()
 	tenant, failure := g.enter(w, r, api)
 	if failure != nil {
 		unwanted(w, r)
 		linger(w, r, false)
-		p.reject(w, api, facts, failure, true)
+		p.reject(w, api, &route.Facts{ID: id, API: api.Name, Arrived: arrived}, failure, true)
 		return
 	}
-	facts.Tenant = tenant
 	if api.Name == "models" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		unwanted(w, r)
 		g.serveModels(w, r, api)
@@ -140,24 +139,30 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.running.Add(1)
 	defer p.running.Add(-1)
-	p.serveCall(w, r, g, api, &facts)
+	c, _ := p.calls.spare.Get().(*call)
+	if c == nil {
+		c = newCall(p)
+	}
+	c.begin(w, r, g, api, id, tenant, arrived)
+	c.serve()
 }
 
 // notReadyRetry is when to ask again for a model that may come: endpoints that are down are asked more often.
 const notReadyRetry = time.Second
 
 // reject turns a request away that nobody needs to be asked for, and tells of it as of any other.
-func (p *Proxy) reject(w http.ResponseWriter, api llm.API, f route.Facts, e *llm.Error, stranger bool) {
+func (p *Proxy) reject(w http.ResponseWriter, api llm.API, f *route.Facts, e *llm.Error, stranger bool) {
 	failure := &exchange.Failure{Status: e.Status, Code: e.Code, Message: e.Message, Final: e.Status < 500}
 	if !failure.Final {
 		failure.RetryIn = notReadyRetry.Milliseconds()
 		retryHeaders(w.Header(), failure)
 	}
 	writeError(w, api, e)
-	f.Model = clip(f.Model)
-	p.Done(Finished{Stranger: stranger, Record: &exchange.Record{
-		Facts: f, Started: f.Arrived, Ended: time.Now(), Result: exchange.Rejected, Status: e.Status, Failure: failure,
-	}})
+	rec := &exchange.Record{
+		Facts: *f, Started: f.Arrived, Ended: time.Now(), Result: exchange.Rejected, Status: e.Status, Failure: failure,
+	}
+	rec.Facts.Model, rec.Facts.Prefix = clip(f.Model), nil
+	p.Done(Finished{Stranger: stranger, Record: rec})
 }
 
 func plain(w http.ResponseWriter, status int, text string) {
