@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -208,6 +209,15 @@ func TestC48RenewalUnderTraffic(t *testing.T) {
 	}
 }
 
+// usable is what the metric says of the files of the data listener's certificate.
+func usable(m *telemetry.Metrics) string {
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	_, value, _ := strings.Cut(w.Body.String(), `evenkeel_certificate_reload_successful{listener="data"} `)
+	value, _, _ = strings.Cut(value, "\n")
+	return value
+}
+
 // TestNewFilesAreTaken renews files without anybody saying so, in all the ways that tools do.
 func TestNewFilesAreTaken(t *testing.T) {
 	dir, ca := t.TempDir(), certs.NewAuthority(t, "ours")
@@ -278,8 +288,14 @@ func TestNewFilesAreTaken(t *testing.T) {
 		if n := strings.Count(log.text(), "cannot be used"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, log.text())
 		}
+		if good := usable(metrics); good != "0" {
+			t.Errorf("the metric says %q", good)
+		}
 		certs.WriteFile(t, dir, "tls.key", third.Key)
 		check("the key is back", certificateLook, third)
+		if good := usable(metrics); good != "1" {
+			t.Errorf("the metric says %q", good)
+		}
 		if err := os.Remove(filepath.Join(dir, "tls.pem")); err != nil {
 			t.Fatal(err)
 		}

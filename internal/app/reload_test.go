@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"evenkeel/internal/mock"
 	"evenkeel/internal/route"
+	"evenkeel/tests/certs"
 )
 
 // reload gives the App another configuration and demands that it takes it.
@@ -240,13 +242,15 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	text := fmt.Sprintf("endpoints: {a: {url: %q}}\n", e.URL())
 	w := start(t, parse(t, text))
 	w.serves("m")
-	w.reload("listen: 127.0.0.1:1\nmetrics: 127.0.0.1:2\nlog: {level: error}\nexplain: {ring_mib: 1}\n" + text)
+	cert, key := certs.NewAuthority(t, "ours").Local(t).Write(t, t.TempDir(), "server")
+	w.reload("listen: 127.0.0.1:1\nmetrics: 127.0.0.1:2\nlog: {level: error}\nexplain: {ring_mib: 1}\nh2c: true\n" +
+		fmt.Sprintf("admin_tls: {cert: %s, key: %s}\n", cert, key) + text)
 	const warning = "a changed setting takes effect only after a restart"
-	for _, setting := range []string{"listen", "metrics", "log", "explain.ring_mib"} {
+	for _, setting := range []string{"listen", "metrics", "admin_tls", "h2c", "log", "explain.ring_mib"} {
 		w.logged(warning, setting)
 	}
-	if n := len(w.lines(warning)); n != 4 {
-		t.Errorf("%d settings are warned about, want 4", n)
+	if n := len(w.lines(warning)); n != 6 {
+		t.Errorf("%d settings are warned about, want 6", n)
 	}
 	if a := w.chat("m"); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
@@ -266,6 +270,27 @@ func TestReloadDoesNotOpenARunningListener(t *testing.T) {
 	w.refuses("listen: 127.0.0.1:0\n"+text, "needs a restart, since listen can change only then")
 	if a := w.chat("m"); a.status != http.StatusUnauthorized {
 		t.Errorf("after the reload, without a key: %d", a.status)
+	}
+}
+
+// Where only client certificates keep strangers out, no reload stops asking for them.
+func TestReloadDoesNotDropClientCertificates(t *testing.T) {
+	ca := certs.NewAuthority(t, "ours")
+	dir := t.TempDir()
+	cert, key := ca.Local(t).Write(t, dir, "server")
+	clients := certs.WriteFile(t, dir, "clients.pem", ca.PEM)
+	e := engine(t, mock.Config{Models: []string{"m"}})
+	text := fmt.Sprintf("endpoints: {a: {url: %q}}\n", e.URL())
+	pair := fmt.Sprintf("cert: %s, key: %s", cert, key)
+	w := startTLS(t, parse(t, fmt.Sprintf("listen: 0.0.0.0:0\ntls: {%s, client_ca: %s}\n", pair, clients)+text),
+		&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Local(t).TLS(t)}, InsecureSkipVerify: true}) // it is asked as [::]
+	w.refuses(fmt.Sprintf("tls: {%s}\nlisten: 127.0.0.1:0\n", pair)+text, "needs a restart, since listen can change only then")
+	w.reload("listen: 0.0.0.0:0\nauth: none\n" + text) // without tls: that needs a restart
+	w.logged("a changed setting takes effect only after a restart", "tls")
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	if res, err := stranger.Get(w.url + "/livez"); err == nil {
+		res.Body.Close()
+		t.Errorf("a stranger was answered: %d", res.StatusCode)
 	}
 }
 
