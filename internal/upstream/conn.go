@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// inOnePiece is how much of a request goes out in one write, head and body together.
-	inOnePiece = 64 << 10
+	// inOnePiece is how much of a request goes out in one write, head and body together. Copying 80 KB costs less than
+	// another system call.
+	inOnePiece = 80 << 10
 	// sealed is the size up to which a request over TLS is written by the goroutine that then waits for the answer.
 	// A socket whose last request was answered has room for that, so that the write does not wait.
 	sealed = 16 << 10
@@ -30,6 +31,7 @@ type conn struct {
 	used      bool          // has carried a request before
 	keep      time.Duration // how long it may be idle
 	idleSince time.Time
+	look      [1]byte // where a look reads to
 
 	// Of the running request.
 	inHead   bool         // the head of the answer is being read
@@ -83,15 +85,14 @@ func (c *conn) alive(look bool) bool {
 	case c.tls == nil && !look:
 		return true
 	}
-	var b [1]byte
 	var err error
 	if c.tls == nil {
-		_, err = c.sock.readNow(b[:])
+		_, err = c.sock.readNow(c.look[:])
 	} else { // which may hold records that it has not been asked for
 		if c.sock.pry = shut; look {
 			c.sock.pry = looks
 		}
-		_, err = c.tls.Read(b[:])
+		_, err = c.tls.Read(c.look[:])
 		c.sock.pry = waits
 	}
 	return err == errNothing

@@ -52,7 +52,7 @@ func hostPort(u *url.URL) string {
 
 // dial connects. Where the endpoint speaks TLS, the handshake is done.
 func (d *dialer) dial(ctx context.Context) (*socket, *tls.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errConnectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	to := d.addr
 	if d.proxy != "" {
@@ -97,7 +97,7 @@ var errConnectTimeout net.Error = connectTimeout{}
 
 // explain says at what a connection failed, and whether time ran out.
 func (d *dialer) explain(ctx context.Context, err error, at string) error {
-	if context.Cause(ctx) == errConnectTimeout {
+	if end, _ := ctx.Deadline(); !time.Now().Before(end) { // whichever of both clocks saw it first
 		err = fmt.Errorf("%w after %v", errConnectTimeout, d.timeout)
 		if at == "" {
 			at = "dial " + d.addr + ": "
@@ -198,7 +198,7 @@ func (d *dialer) race(ctx context.Context, to []netip.Addr, port uint16) (net.Co
 			next.Reset(0)
 		case <-ctx.Done():
 			if first == nil {
-				first = context.Cause(ctx)
+				first = ctx.Err()
 			}
 			return nil, first
 		}

@@ -248,3 +248,36 @@ func TestC28HeaderCount(t *testing.T) {
 	f(maxFields, errTooManyFields)
 	f(maxFields*20, errTooManyFields)
 }
+
+// BenchmarkHead weighs reading an answer's head and its two bytes of body against http.ReadResponse.
+func BenchmarkHead(b *testing.B) {
+	in := bytes.NewReader(nil)
+	c, s := scripted(nil)
+	s.in = in
+	var stop Stop
+	b.Run("own", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			in.Reset([]byte(chat))
+			res, err := c.receive("POST", &stop)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			c, _, _ = c.pool.take()
+		}
+	})
+	b.Run("net-http", func(b *testing.B) {
+		b.ReportAllocs()
+		br, req := bufio.NewReader(in), &http.Request{Method: "POST"}
+		for b.Loop() {
+			in.Reset([]byte(chat))
+			res, err := http.ReadResponse(br, req)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+		}
+	})
+	c.end()
+}

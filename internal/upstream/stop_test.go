@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -116,5 +117,33 @@ func TestBodyIsReleased(t *testing.T) {
 		}()
 		_, err := e.Do(s, r)
 		mustFail(t, err, llm.None, false, true)
+	})
+}
+
+// The same where net/http reads the body, and over TLS.
+func TestBodyIsReleasedOverTLS(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		_, e := secure(t, http2, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.CopyN(io.Discard, r.Body, 32<<10)
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			_, _ = io.WriteString(w, "no")
+		})
+		for i := range 4 {
+			var stop Stop
+			body := []byte(strings.Repeat("x", 8<<20))
+			res, err := e.Do(&stop, &Request{Method: "POST", Path: "/", Body: [3][]byte{body}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				_, _ = io.Copy(io.Discard, res.Body)
+			} else {
+				_ = res.Body.Close()
+			}
+			for j := range body {
+				body[j] = 'y'
+			}
+			stop.Reset()
+		}
 	})
 }
