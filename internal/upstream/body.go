@@ -39,7 +39,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		b.ended()
 	case err != nil:
-		if b.conn.broke && !connectionBroke(err) {
+		if b.conn.broke != nil && !connectionBroke(err) {
 			err = io.ErrUnexpectedEOF // it only looks malformed because it was cut
 		}
 		_ = b.Close()
@@ -100,7 +100,7 @@ func (b *answerBody) ended() {
 	c := b.conn
 	b.conn, b.err = nil, io.EOF
 	all := c.sentAll() // if not, the server has answered without reading all
-	if b.stop.leave() && b.reusable && !c.broke && !c.failed && all && c.br.Buffered() == 0 {
+	if b.stop.leave() && b.reusable && c.broke == nil && !c.failed && all && c.br.Buffered() == 0 {
 		c.pool.put(c)
 		return
 	}

@@ -38,7 +38,7 @@ type conn struct {
 	headLeft int          // bytes it may still have
 	sent     bool         // some of the request was
 	answered bool         // some of the answer came
-	broke    bool         // nothing more comes
+	broke    error        // why nothing more comes; nil while something may
 	failed   bool         // not all of the request could be written
 	large    bool         // it is more than the server can have read by chance
 	writing  chan written // of what is written beside; nil if nothing is
@@ -67,10 +67,13 @@ func (c *conn) Read(b []byte) (int, error) {
 		}
 		b = b[:min(len(b), c.headLeft)]
 	}
+	if c.broke != nil {
+		return 0, c.broke // a socket tells of a reset once, and of an end after that
+	}
 	n, err := c.wire.Read(b)
 	c.headLeft -= n
 	c.answered = c.answered || n > 0
-	c.broke = c.broke || err != nil
+	c.broke = err
 	return n, err
 }
 
@@ -119,7 +122,7 @@ func (p *pool) do(stop *Stop, t *target, r *Request) (*http.Response, error) {
 			err = context.Canceled
 		}
 		c.end()
-		return nil, &Error{Class: brokenWhile(c.broke, c.used, c.answered), Sent: c.sent, Err: err}
+		return nil, &Error{Class: brokenWhile(c.broke != nil, c.used, c.answered), Sent: c.sent, Err: err}
 	}
 	return a, nil
 }
