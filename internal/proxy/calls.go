@@ -10,7 +10,7 @@ import (
 
 // lastsFrom is from when on a request counts as one that lasts: a shutdown can reach it, and somebody looks whether
 // its client leaves. Most requests that cost little have ended by then, and need not pay for that.
-const lastsFrom = 20 * time.Millisecond
+const lastsFrom = 100 * time.Millisecond
 
 // calls are those that last, and those that have ended, to be used again.
 type calls struct {
