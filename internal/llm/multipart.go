@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// longestPartHead bounds the headers of a part, in bytes: file names are the longest that they hold.
+const longestPartHead = 8 << 10
+
 // scanForm reads a multipart/form-data body (RFC 7578, RFC 2046 §5.1) in place. It is stricter than most parsers, so that
 // no engine can see a part that we did not: line ends are CR LF, nothing stands before the first or after the last
 // delimiter, and the model is a plain field.
@@ -56,6 +59,9 @@ func (r *Request) scanPart(part []byte, offset, number int) error {
 	if !ok || bytes.HasPrefix(head, []byte("\r\n")) {
 		return formError("part %d has no headers, or no empty line after them", number)
 	}
+	if len(head) > longestPartHead {
+		return formError("the headers of part %d are longer than %d bytes", number, longestPartHead)
+	}
 	name, file, encoded := partHeader(head)
 	if name == "" {
 		return formError("part %d has no content-disposition with a name", number)
@@ -97,14 +103,14 @@ func (r *Request) formModel(value []byte, start int, name string, odd bool) erro
 // two, or the extended form name*=) and bare line ends come back as no name.
 func partHeader(head []byte) (name string, file, encoded bool) {
 	for line := range strings.SplitSeq(string(head), "\r\n") {
-		if strings.ContainsAny(line, "\r\n") {
+		if strings.IndexByte(line, '\n') >= 0 || strings.IndexByte(line, '\r') >= 0 {
 			return "", false, false
 		}
 		key, value, _ := strings.Cut(line, ":")
-		switch strings.ToLower(strings.TrimSpace(key)) {
-		case "content-transfer-encoding":
+		switch key = strings.TrimSpace(key); {
+		case strings.EqualFold(key, "content-transfer-encoding"):
 			encoded = true
-		case "content-disposition":
+		case strings.EqualFold(key, "content-disposition"):
 			if name != "" {
 				return "", file, encoded
 			}

@@ -13,8 +13,9 @@ const (
 	// mostHeaderLines bounds the header lines of a request: each costs memory and a look, whatever its size. Apache
 	// httpd (LimitRequestFields) and Envoy (max_headers_count) take 100 by default.
 	mostHeaderLines = 100
-	// longestOwn bounds the value of a header of ours, in bytes: some are lists, and cost a look per deployment and item.
-	longestOwn = 4 << 10
+	// longestList bounds the value of Connection and of headers of ours, in bytes: they are lists that cost a look per
+	// item, and some per deployment too.
+	longestList = 4 << 10
 	// mostHops is how many of us a request may have passed: more are no chain that anybody wants, but a loop.
 	mostHops = 3
 	// allowedMethods is the Allow header of a 405.
@@ -142,9 +143,9 @@ func badHeader(h http.Header) *llm.Error {
 				fmt.Sprintf("The request has more than %d header lines.", mostHeaderLines))
 		}
 		ours := strings.HasPrefix(name, headerPrefix)
-		if ours && len(values[0]) > longestOwn {
+		if (ours || name == "Connection") && longest(values) > longestList {
 			return refusal(http.StatusRequestHeaderFieldsTooLarge, "evenkeel_long_header",
-				fmt.Sprintf("The header %s is longer than %d bytes.", clip(strings.ToLower(name)), longestOwn))
+				fmt.Sprintf("A line of the header %s is longer than %d bytes.", clip(strings.ToLower(name)), longestList))
 		}
 		if len(values) > 1 && (ours || name == "Content-Type") {
 			return refusal(http.StatusBadRequest, "evenkeel_duplicate_header",
@@ -164,6 +165,15 @@ func badHeader(h http.Header) *llm.Error {
 				mostHops, clip(h.Get(headerHops)))}
 	}
 	return nil
+}
+
+// longest returns the length of the longest value, in bytes.
+func longest(values []string) int {
+	n := 0
+	for _, v := range values {
+		n = max(n, len(v))
+	}
+	return n
 }
 
 // connectionHas reports whether a Connection line has an option, given in lower case.

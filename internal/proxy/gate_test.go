@@ -84,9 +84,10 @@ func TestGate(t *testing.T) {
 	f(head(t, "POST", chat, "X-Evenkeel-Pin", "a", "X-Evenkeel-Pin", "b"), 400, "evenkeel_duplicate_header")
 	f(head(t, "POST", chat, "Accept", "a", "Accept", "b"), 0, "")
 
-	f(head(t, "POST", chat, "X-Evenkeel-Exclude", strings.Repeat("a", longestOwn)), 0, "")
-	f(head(t, "POST", chat, "X-Evenkeel-Exclude", strings.Repeat("a", longestOwn+1)), 431, "evenkeel_long_header")
-	f(head(t, "POST", chat, "X-Other", strings.Repeat("a", longestOwn+1)), 0, "")
+	f(head(t, "POST", chat, "X-Evenkeel-Exclude", strings.Repeat("a", longestList)), 0, "")
+	f(head(t, "POST", chat, "X-Evenkeel-Exclude", strings.Repeat("a", longestList+1)), 431, "evenkeel_long_header")
+	f(head(t, "POST", chat, "Connection", "close", "Connection", strings.Repeat(",", longestList+1)), 431, "evenkeel_long_header")
+	f(head(t, "POST", chat, "X-Other", strings.Repeat("a", longestList+1)), 0, "")
 
 	for _, v := range []string{"0", "1", "2"} {
 		f(head(t, "POST", chat, "X-Evenkeel-Hops", v), 0, "")
