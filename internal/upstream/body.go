@@ -3,7 +3,11 @@ package upstream
 import (
 	"io"
 	"net/http"
+	"time"
 )
+
+// writerLag is how long an answer's end waits for the goroutine that writes the request.
+const writerLag = 10 * time.Millisecond
 
 // framing is how a body ends.
 type framing uint8
@@ -99,12 +103,28 @@ func (b *answerBody) trailer() error {
 func (b *answerBody) ended() {
 	c := b.conn
 	b.conn, b.err = nil, io.EOF
-	all := c.sentAll() // if not, the server has answered without reading all
-	if b.stop.leave() && b.reusable && c.broke == nil && !c.failed && all && c.br.Buffered() == 0 {
+	if b.stop.leave() && b.reusable && c.broke == nil && c.br.Buffered() == 0 && c.sentSoon() {
 		c.pool.put(c)
 		return
 	}
 	c.end()
+}
+
+// sentSoon reports whether the whole request was written. What has answered a request has most often read it, and
+// then who writes it beside is done as soon as it gets to run.
+func (c *conn) sentSoon() bool {
+	if !c.sentAll() {
+		late := time.NewTimer(writerLag)
+		defer late.Stop()
+		select {
+		case w := <-c.writing:
+			c.wrote(w)
+			c.writing = nil
+		case <-late.C: // it has not
+			return false
+		}
+	}
+	return !c.failed
 }
 
 // Close ends the connection unless the body was read to its end.
