@@ -212,6 +212,22 @@ type answer struct {
 	http.Response
 	body   answerBody
 	values [16]string
+	header http.Header
+}
+
+var spareAnswers = sync.Pool{New: func() any { return &answer{header: http.Header{}} }}
+
+// Recycle gives the memory of a response that Do returned, with its Header, to another one. Its body must have been
+// read to its end or closed. It may be a response of any other kind too, to which nothing is done.
+func Recycle(res *http.Response) {
+	b, ok := res.Body.(*answerBody)
+	if !ok || b.conn != nil {
+		return
+	}
+	a := b.home
+	clear(a.header)
+	*a = answer{header: a.header}
+	spareAnswers.Put(a)
 }
 
 // asked are the requests that responses name: all that is said there is the method.
@@ -250,19 +266,19 @@ func (c *conn) final(h *head) error {
 
 // response makes of a head what net/http calls one, but that trailers are left out.
 func (h *head) response(c *conn, method string, stop *Stop) *http.Response {
-	a := &answer{}
+	a := spareAnswers.Get().(*answer)
 	text := string(h.text)
 	a.Status, a.StatusCode = text[h.reason[0]:h.reason[1]], h.status
 	a.Proto, a.ProtoMajor, a.ProtoMinor = "HTTP/1.1", 1, int(h.minor)
 	if h.minor == 0 {
 		a.Proto = "HTTP/1.0"
 	}
-	a.Header = h.header(text, a.values[:0])
+	a.Header = h.header(a.header, text, a.values[:0])
 	if a.Request = asked[method]; a.Request == nil {
 		a.Request = &http.Request{Method: method}
 	}
 	b := &a.body
-	*b = answerBody{conn: c, stop: stop}
+	*b = answerBody{home: a, conn: c, stop: stop}
 	a.ContentLength = h.frame(b, method)
 	if a.Body = b; b.kind == chunked {
 		a.TransferEncoding = chunkedOnly
@@ -307,9 +323,8 @@ func (h *head) frame(b *answerBody, method string) int64 {
 	return h.length
 }
 
-// header makes a map of the fields. Values are parts of text, and of spare as far as it reaches.
-func (h *head) header(text string, spare []string) http.Header {
-	out := make(http.Header, len(h.fields))
+// header puts the fields into a map. Values are parts of text, and of spare as far as it reaches.
+func (h *head) header(out http.Header, text string, spare []string) http.Header {
 	values := spare
 	if len(h.fields) > cap(spare) {
 		values = make([]string, 0, len(h.fields))

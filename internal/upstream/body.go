@@ -22,6 +22,7 @@ const (
 // answerBody is a response's body. At its end the connection goes back to the pool; before that, Close or an
 // error ends the connection. For one goroutine at a time.
 type answerBody struct {
+	home     *answer
 	conn     *conn // nil once it was given away or closed
 	stop     *Stop
 	kind     framing
@@ -88,11 +89,14 @@ func (b *answerBody) trailer() error {
 		case err != nil:
 			return err
 		}
-		line = line[:trimEOL(line, 0)]
-		if len(line) == 0 {
+		end := len(line) - len("\r\n")
+		if end < 0 || line[end] != '\r' {
+			return errField // as in chunks, lines end strictly here
+		}
+		if end == 0 {
 			return io.EOF
 		}
-		if n := canonicalName(line); n < 0 || !plainText(line[n:]) {
+		if n := canonicalName(line[:end]); n < 0 || !plainText(line[n:end]) {
 			return errField
 		}
 	}
