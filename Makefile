@@ -8,7 +8,7 @@ GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X evenkeel/internal
 TOOL    := go tool -modfile=tools/go.mod
 
 # Packages with budgets of allocations.
-BUDGETS := $(addprefix ./internal/,ledger llm mock proxy strategy telemetry upstream)
+BUDGETS := $(addprefix ./internal/,app ledger llm mock proxy strategy telemetry upstream)
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 GODIRS     = $(wildcard bench cmd examples internal tests)
@@ -36,7 +36,7 @@ lint: ## check the format, go vet, staticcheck
 test: setup lint cross ## everything CI checks: set-up, lint, builds for all platforms, all tests with the race detector (TESTFLAGS=)
 	go test -run 'Alloc|Cost' $(TESTFLAGS) $(BUDGETS) # allocation budgets: the race detector would count its own
 	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
-	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -timeout 6m $(TESTFLAGS) ./...
+	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -shuffle=on -timeout 6m $(TESTFLAGS) ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	scripts/fuzz $(FUZZTIME)

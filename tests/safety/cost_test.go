@@ -18,8 +18,8 @@ const (
 	worstCPU = 20
 	// worstMemory is how many bytes of memory a byte of an attacker may hold.
 	worstMemory = 100
-	// enough is the CPU time after which a measurement ends: many times what /proc resolves.
-	enough = 300 * time.Millisecond
+	// enough is the CPU time after which a measurement ends: ten times what /proc resolves.
+	enough = 100 * time.Millisecond
 )
 
 // gauge reads a metric without labels.
@@ -39,8 +39,8 @@ func gauge(t testing.TB, e *harness.Balancer, name string) float64 {
 }
 
 // cost returns the CPU time that evenkeel takes for one request, and the status of its answers. A request that closes
-// its connection pays for the next one.
-func cost(t testing.TB, e *harness.Balancer, raw string) (perRequest time.Duration, status int) {
+// its connection pays for the next one. The measurement ends when it has taken enough CPU time.
+func cost(t testing.TB, e *harness.Balancer, raw string, enough time.Duration) (perRequest time.Duration, status int) {
 	t.Helper()
 	cpu := func() time.Duration {
 		return time.Duration(gauge(t, e, "process_cpu_seconds_total") * float64(time.Second))
@@ -181,7 +181,7 @@ func TestC63CostOfAttackers(t *testing.T) {
 	open := serveBefore(t, b)
 	locked := serveBefore(t, b, fmt.Sprintf("virtual_keys: [{name: key, sha256: %x}]", sha256.Sum256([]byte("KEY"))))
 	perByte := func(e *harness.Balancer, raw string) (float64, int) {
-		d, status := cost(t, e, raw)
+		d, status := cost(t, e, raw, enough)
 		b.take()
 		return float64(d) / float64(len(raw)), status
 	}
@@ -307,8 +307,8 @@ func TestC64LinearCost(t *testing.T) {
 			return post(chatPath, chatBody, lines...)
 		}},
 	} {
-		one, status := cost(t, e, c.make(c.n))
-		four, _ := cost(t, e, c.make(4*c.n))
+		one, status := cost(t, e, c.make(c.n), 3*enough)
+		four, _ := cost(t, e, c.make(4*c.n), 3*enough)
 		b.take()
 		ratio := float64(four) / float64(one)
 		t.Logf("%-12s %6d: %10v → %d, %6d: %10v, ratio %.2f", what, c.n, one, status, 4*c.n, four, ratio)

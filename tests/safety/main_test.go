@@ -4,6 +4,7 @@ package safety
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,13 @@ import (
 	"evenkeel/tests/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // the parallel ones wait for limits of a minute, all at once
+		panic(err)
+	}
+	harness.Main(m)
+}
 
 const (
 	chatPath = "/v1/chat/completions"
