@@ -71,6 +71,7 @@ func New(c *config.Config, o Options) (*App, error) {
 	metrics, err := telemetry.New(telemetry.Options{
 		View:    func() route.View { return a.router.View(time.Now()) },
 		Known:   func(model string) bool { return model != "" && a.current.Load().Proxy.Chains[model] != nil },
+		Bodies:  func() int64 { return a.proxy.BodyMemory() },
 		Version: o.Version,
 	})
 	if err != nil {

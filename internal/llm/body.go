@@ -1,5 +1,7 @@
 package llm
 
+import "bytes"
+
 // Body is the meter for an answer that is no event stream, of any size, fed in pieces cut anywhere. It reads the members
 // usage, error, model and system_fingerprint at the top of a JSON object, wherever they stand, and keeps at most about
 // 16 KiB. Its findings are whole once the body is; of a body cut off they may lack the last member. Use by one goroutine
@@ -8,6 +10,8 @@ type Body struct {
 	api   API
 	bytes int
 	probe probe
+
+	model, fingerprint recall
 }
 
 // NewBody returns a meter for an answer of that API.
@@ -15,6 +19,19 @@ func NewBody(api API) *Body {
 	b := &Body{}
 	b.Reset(api)
 	return b
+}
+
+// recall makes strings of model names. It knows the last one: mostly the next is the same, and needs no copy.
+type recall struct {
+	raw  []byte
+	text string
+}
+
+func (r *recall) of(raw []byte) string {
+	if !bytes.Equal(raw, r.raw) {
+		r.raw, r.text = append(r.raw[:0], raw...), plain(raw, maxModelLen)
+	}
+	return r.text
 }
 
 // Reset makes the meter new, keeping its buffer.
@@ -39,10 +56,10 @@ func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }
 func (b *Body) Err() *UpstreamError { return b.probe.found.error(false) }
 
 // Model returns the model name, as the engine spells it.
-func (b *Body) Model() string { return plain(b.probe.found.model, maxModelLen) }
+func (b *Body) Model() string { return b.model.of(b.probe.found.model.raw) }
 
 // Fingerprint returns the system_fingerprint.
-func (b *Body) Fingerprint() string { return plain(b.probe.found.fingerprint, maxModelLen) }
+func (b *Body) Fingerprint() string { return b.fingerprint.of(b.probe.found.fingerprint.raw) }
 
 // envelope is about what surrounds the text in an answer: ids, role, finish reason. In bytes.
 const envelope = 250

@@ -40,6 +40,7 @@ type Prompt struct {
 	from  int               // the current part's first sum
 	n     int               // bytes in block
 	block [PrefixBlock]byte // the text that is no whole block yet
+	model string            // the last one
 }
 
 // sum is what a block comes to before it is chained.

@@ -104,8 +104,20 @@ type found struct {
 	flat               UpstreamError // message, type and code at the top: an error in itself if the document says so
 	isError            bool          // "object":"error" (older vLLM)
 	kind               []byte        // "type"
-	model, fingerprint []byte
+	model, fingerprint name
 	finish, done       bool
+}
+
+// name is the inside of a JSON string, the first of its member. Its memory is used again.
+type name struct {
+	raw []byte
+	set bool
+}
+
+func (n *name) take(raw []byte) {
+	if !n.set {
+		n.raw, n.set = append(n.raw[:0], raw...), true
+	}
 }
 
 // error returns the error that the document holds, or nil. isError says that the document is known to be an error.
@@ -117,7 +129,8 @@ func (f *found) error(isError bool) *UpstreamError {
 }
 
 func (p *probe) reset(nested bool) {
-	*p = probe{nested: nested, capture: p.capture[:0]}
+	model, fingerprint := name{raw: p.found.model.raw[:0]}, name{raw: p.found.fingerprint.raw[:0]}
+	*p = probe{nested: nested, capture: p.capture[:0], found: found{model: model, fingerprint: fingerprint}}
 }
 
 // watched reports whether the members of the current container are looked at.
@@ -353,13 +366,9 @@ func (p *probe) take() {
 	case memberObject:
 		f.isError = string(sc.text()) == "error"
 	case memberModel:
-		if f.model == nil {
-			f.model = append(f.model, sc.text()...)
-		}
+		f.model.take(sc.text())
 	case memberFingerprint:
-		if f.fingerprint == nil {
-			f.fingerprint = append(f.fingerprint, sc.text()...)
-		}
+		f.fingerprint.take(sc.text())
 	case memberFinish:
 		f.finish = f.finish || !isEmpty(raw)
 	case memberDone:

@@ -211,7 +211,7 @@ func (r *Request) scanObject(api API, s *scanner, p *Prompt) error {
 			f = fieldOf(name)
 		}
 		if f == fieldModel || f == fieldOther && len(name) == len("model") && bytes.EqualFold(name, []byte("model")) {
-			if err := r.scanModel(s, name); err != nil {
+			if err := r.scanModel(s, name, p); err != nil {
 				return err
 			}
 			continue
@@ -241,7 +241,7 @@ func (r *Request) scanObject(api API, s *scanner, p *Prompt) error {
 	return scanError(s)
 }
 
-func (r *Request) scanModel(s *scanner, name []byte) error {
+func (r *Request) scanModel(s *scanner, name []byte, p *Prompt) error {
 	if r.ModelEnd != 0 {
 		return &RequestError{Code: "evenkeel_duplicate_model", Param: "model",
 			Message: fmt.Sprintf("the body has a second key %q: engines differ in which one they read, so send one", name)}
@@ -259,12 +259,16 @@ func (r *Request) scanModel(s *scanner, name []byte) error {
 	if s.fault != faultNone {
 		return scanError(s)
 	}
-	model, err := modelName(raw, true)
-	if err != nil {
-		return err
+	r.ModelStart, r.ModelEnd = start, s.i
+	if p != nil && string(raw) == p.model { // mostly: no copy is made
+		r.Model = p.model
+		return nil
 	}
-	r.Model, r.ModelStart, r.ModelEnd = model, start, s.i
-	return nil
+	model, err := modelName(raw, true)
+	if r.Model = model; p != nil && model == string(raw) {
+		p.model = model
+	}
+	return err
 }
 
 // modelName decodes and checks a model's name.

@@ -46,6 +46,8 @@ type Stream struct {
 	usage                    usageCounts
 	model, fingerprint       string
 	sequence                 int // sequence_number to come, responses API
+
+	models, fingerprints recall
 }
 
 // verdict is what one event means.
@@ -70,7 +72,7 @@ func NewStream(api API, f Framing) *Stream {
 // Reset makes the meter new, keeping its buffers unless a large event has swollen them.
 func (s *Stream) Reset(api API, f Framing) {
 	line, data, capture := reuse(s.lines.buf), reuse(s.event.buf), reuse(s.event.probe.capture)
-	*s = Stream{api: api, framing: f}
+	*s = Stream{api: api, framing: f, models: s.models, fingerprints: s.fingerprints}
 	s.lines.buf, s.event.buf, s.event.probe.capture = line, data, capture
 }
 
@@ -168,8 +170,8 @@ func (s *Stream) read(name, data []byte) verdict {
 // was decided when it grew too large.
 func (s *Stream) readBig(name []byte, f *found) verdict {
 	s.usage = f.usage
-	s.setModel(f.model)
-	s.setFingerprint(f.fingerprint)
+	s.setModel(f.model.raw)
+	s.setFingerprint(f.fingerprint.raw)
 	if len(f.kind) > 0 {
 		name = f.kind
 	}
@@ -219,15 +221,15 @@ func (s *Stream) settle() {
 	s.released = s.content || s.Terminal() || s.heldEvents >= maxHeldEvents || s.total-s.passable >= maxHeldBytes
 }
 
-// setModel takes the inside of a JSON string, the first time only: the copy is made once per stream.
+// setModel takes the inside of a JSON string, the first time only.
 func (s *Stream) setModel(raw []byte) {
 	if s.model == "" && len(raw) > 0 {
-		s.model = plain(raw, maxModelLen)
+		s.model = s.models.of(raw)
 	}
 }
 
 func (s *Stream) setFingerprint(raw []byte) {
 	if s.fingerprint == "" && len(raw) > 0 {
-		s.fingerprint = plain(raw, maxModelLen)
+		s.fingerprint = s.fingerprints.of(raw)
 	}
 }

@@ -21,11 +21,11 @@ func (c *call) attempt(l *route.Lease) *exchange.End {
 		c.dispatched = time.Now()
 	}
 	c.reply.discard()
-	stop := new(upstream.Stop)
+	c.stop.Reset()
 	if c.stopped { // the client left while this attempt was being decided
-		stop.Cancel()
+		c.stop.Cancel()
 	}
-	c.stop = stop
+	c.running = true
 	c.mu.Unlock()
 
 	d := l.Deployment()
@@ -34,11 +34,11 @@ func (c *call) attempt(l *route.Lease) *exchange.End {
 		c.end = exchange.End{Class: llm.Connect, Outcome: route.Outcome{Class: llm.Connect.String(), Detail: "the endpoint left the configuration"}}
 		return &c.end
 	}
-	res, err := endpoint.Do(stop, c.outgoing(d))
+	res, err := endpoint.Do(&c.stop, c.outgoing(d))
 	if err != nil {
 		return c.failed(err)
 	}
-	c.reply.began(res, stop, l, endpoint)
+	c.reply.began(res, l, endpoint)
 	return c.reply.receive()
 }
 

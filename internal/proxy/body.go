@@ -91,6 +91,7 @@ func (b *requestBody) read(w http.ResponseWriter, r *http.Request, m *bodyMemory
 		pace.came(n)
 		if err == io.EOF {
 			pace.over(w)
+			_ = r.Body.Close() // saves net/http from looking for more of it
 			return nil
 		}
 		if err != nil {

@@ -38,6 +38,7 @@ type call struct {
 	own   []exchange.Action // the handler's; Dispatch and Wait are always the last of a list
 	out   upstream.Request
 	end   exchange.End
+	stop  upstream.Stop // of the running attempt
 }
 
 // request is the part of a call that begins new with each request.
@@ -67,7 +68,7 @@ type request struct {
 	armed   time.Time
 	lasting lasting
 	pending []exchange.Action // found by other goroutines, for the handler
-	stop    *upstream.Stop    // of the running attempt
+	running bool              // an attempt is
 	stopped bool              // the running attempt, or the one about to begin, was cancelled
 	fault   any               // what another goroutine panicked with; the handler's takes it over
 	reply   reply
@@ -86,6 +87,7 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.g, c.w, c.r, c.api, c.client = g, w, r, api, clientOf(r) // the rest is zero
+	c.set(w.Header(), headerID, id)
 	c.facts.ID, c.facts.API, c.facts.Tenant, c.facts.Arrived = id, api.Name, tenant, arrived
 	c.closed = false
 	c.epoch++
@@ -202,7 +204,7 @@ func (c *call) tellLocked(e exchange.Event) []exchange.Action {
 		panic(c.fault)
 	}
 	if e.Kind == exchange.Ended {
-		c.stop, c.stopped = nil, false // what is cancelled from here on is the next attempt
+		c.running, c.stopped = false, false // what is cancelled from here on is the next attempt
 	}
 	now := time.Now()
 	actions := c.x.Next(now, e)
@@ -248,7 +250,7 @@ func (c *call) reportLocked(kind exchange.EventKind) {
 // cancel stops the running attempt. Callers hold mu.
 func (c *call) cancel() {
 	c.stopped = true
-	if c.stop != nil {
+	if c.running {
 		c.stop.Cancel()
 	}
 }

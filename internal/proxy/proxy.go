@@ -121,18 +121,19 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := newID()
-	w.Header()[headerID] = []string{id}
 	api := llm.APIOf(r.Method, r.URL.Path)
 	g := p.Current()
 	arrived := time.Now()
 	tenant, failure := g.enter(w, r, api)
 	if failure != nil {
+		w.Header()[headerID] = []string{id}
 		unwanted(w, r)
 		linger(w, r, false)
 		p.reject(w, api, &route.Facts{ID: id, API: api.Name, Arrived: arrived}, failure, true)
 		return
 	}
 	if api.Name == "models" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		w.Header()[headerID] = []string{id}
 		unwanted(w, r)
 		g.serveModels(w, r, api)
 		return

@@ -76,8 +76,16 @@ func (r *reply) finish() {
 
 // trail passes on what follows the last event, for a short time.
 func (r *reply) trail() {
-	stop := time.AfterFunc(grace, r.stop.Cancel)
-	defer stop.Stop()
+	over := make(chan struct{})
+	limit := time.AfterFunc(grace, func() {
+		defer close(over)
+		r.c.stop.Cancel()
+	})
+	defer func() {
+		if !limit.Stop() {
+			<-over // what it cancels must not be another attempt
+		}
+	}()
 	for !r.clientGone {
 		room := r.room()
 		forward, _, err := r.src.read(room)

@@ -55,7 +55,6 @@ type reply struct {
 
 	// Of the current attempt.
 	res       *http.Response
-	stop      *upstream.Stop
 	lease     *route.Lease
 	endpoint  *upstream.Endpoint
 	shape     shape
@@ -75,11 +74,11 @@ type reply struct {
 }
 
 // began takes the head of a response.
-func (r *reply) began(res *http.Response, stop *upstream.Stop, l *route.Lease, from *upstream.Endpoint) {
+func (r *reply) began(res *http.Response, l *route.Lease, from *upstream.Endpoint) {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.res, r.stop, r.lease, r.endpoint = res, stop, l, from
+	r.res, r.lease, r.endpoint = res, l, from
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
 	if r.meters == nil {
@@ -104,8 +103,9 @@ func (r *reply) began(res *http.Response, stop *upstream.Stop, l *route.Lease, f
 // discard drops what an earlier attempt left. Callers hold mu.
 func (r *reply) discard() {
 	if r.res != nil {
-		r.stop.Cancel()
+		r.c.stop.Cancel()
 		_ = r.res.Body.Close() // its answer is not wanted any more
+		upstream.Recycle(r.res)
 	}
 	r.res = nil
 }

@@ -134,6 +134,12 @@ var (
 		query:   `histogram_quantile(0.99, sum by (le) (rate(evenkeel_overhead_seconds_bucket[5m])))`,
 		answers: "the 99th percentile of what Evenkeel costs a request",
 	}
+	bodyBytes = &family{
+		name: "evenkeel_request_body_bytes", kind: gauge, unit: "bytes",
+		help:    "Memory that the bodies of running requests take: until they are sent and cannot be needed again.",
+		query:   `max_over_time(evenkeel_request_body_bytes[1h])`,
+		answers: "the most in the last hour, to compare with `body_memory`",
+	}
 	connections = &family{
 		name: "evenkeel_connections", kind: gauge, unit: "connections",
 		help:    "Client connections that are open now.",
@@ -189,7 +195,7 @@ var (
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
 	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, overhead,
-	connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
+	bodyBytes, connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
 }
 
 func (f *family) labelNames() []string {
@@ -206,6 +212,11 @@ func (f *family) counter() *prometheus.CounterVec {
 
 func (f *family) gauge() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.name, Help: f.help}, f.labelNames())
+}
+
+// gaugeFunc is a gauge whose value is asked for at scrape time.
+func (f *family) gaugeFunc(value func() float64) prometheus.GaugeFunc {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: f.name, Help: f.help}, value)
 }
 
 func (f *family) histogram() *prometheus.HistogramVec {

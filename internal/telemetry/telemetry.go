@@ -22,6 +22,7 @@ import (
 type Options struct {
 	View    func() route.View       // the fleet's state now; called once per scrape
 	Known   func(model string) bool // whether clients may ask for a model of this name; bounds the label
+	Bodies  func() int64            // bytes that request bodies take now; nil = 0
 	Version string
 	Now     func() time.Time // nil = time.Now
 }
@@ -107,6 +108,9 @@ func New(o Options) (*Metrics, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Bodies == nil {
+		o.Bodies = func() int64 { return 0 }
+	}
 	m := &Metrics{options: o, registry: prometheus.NewRegistry(), absence: absence{since: map[name]time.Time{}}}
 	requestsVec, depthVec, attemptsVec := requests.counter(), fallbackDepth.histogram(), attempts.counter()
 	ttftVec, itlVec, tokensVec, overheadVec := ttft.histogram(), itl.histogram(), tokens.counter(), overhead.histogram()
@@ -126,7 +130,7 @@ func New(o Options) (*Metrics, error) {
 	for _, c := range []prometheus.Collector{
 		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
 		m.connections, m.refused, m.certExpiry, m.certReload,
-		newFleet(m), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newFleet(m), bodyBytes.gaugeFunc(func() float64 { return float64(o.Bodies()) }), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := m.registry.Register(c); err != nil {
 			return nil, err
