@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	_ "evenkeel/internal/cli" // what the program is made of: else go test takes results of an older one from its cache
 )
 
 // Balancer is a running evenkeel.
