@@ -34,6 +34,8 @@ type way struct {
 	tls       *tls.Config // for clients; nil = none
 	proxy     *process    // nil for direct
 	balancer  *balancer   // nil but for evenkeel
+	fields    string      // of requests, beside the usual ones; each with its line end
+	recodes   bool        // answers say what an engine says, in other bytes
 }
 
 // place is the ways to one model.
@@ -44,6 +46,8 @@ type bed struct {
 	dir       string
 	certs     certs
 	processes []*process // in the order in which they were started
+	targets   []target
+	guests    []guest // peers, if any
 	places    map[string]place
 	mocks     map[string]string // by model, the base URL of the engines' control listener
 	balancers []*balancer       // that run from the beginning to the end
@@ -59,7 +63,7 @@ func newBed(ctx context.Context, cells []cell, profiles bool) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir, places: map[string]place{}, mocks: map[string]string{}}
+	b := &bed{dir: dir, targets: targets, places: map[string]place{}, mocks: map[string]string{}}
 	if err := b.start(ctx, modelsOf(cells), profiles); err != nil {
 		return nil, errors.Join(err, b.close())
 	}

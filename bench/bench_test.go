@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,26 +86,28 @@ func TestStoppedAtOnce(t *testing.T) {
 }
 
 func TestEndsWhatItStarted(t *testing.T) {
-	p, err := start(t.TempDir(), "sleeper", "sh", "-c", "sleep 1000 & echo ready; wait")
+	p, err := start(t.TempDir(), "sleeper", "sh", "-c", `sh -c "sleep 1000 & echo ready; wait"; :`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := eventually(t.Context(), p, func() bool { return p.output() == "ready\n" }); err != nil {
 		t.Fatal(err)
 	}
-	children := childrenOf(p.cmd.Process.Pid)
-	if len(children) != 1 {
-		t.Fatalf("children %v, want the one sleep", children)
+	all := descendantsOf(p.cmd.Process.Pid)
+	if len(all) != 2 || !slices.Equal(descendantsOf(all[0]), all[1:]) {
+		t.Fatalf("descendants %v, want the inner sh and its sleep", all)
 	}
 	u, err := p.usage()
 	if err != nil || u.rss == 0 {
 		t.Errorf("usage %+v, %v, want some memory", u, err)
 	}
-	sleeper, err := os.FindProcess(children[0])
-	if err != nil {
-		t.Fatal(err)
+	for _, pid := range all {
+		descendant, err := os.FindProcess(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer descendant.Kill() // the outer sh leaves it behind; nginx and evenkeel leave nothing
 	}
-	defer sleeper.Kill() // sh leaves it behind; nginx and evenkeel leave nothing
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}
@@ -157,8 +160,8 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("parseStat(%q) = %+v, %v, want %+v", in, got, err, want)
 		}
 	}
-	const rest = " 9 9 0 -1 4194560 1 2 3 4 250 50 7 8 20 0 4 0 100 5000000 321 18446744073709551615 1 1"
-	want := stat{parent: 12, cpu: 3 * time.Second, pages: 321}
+	const rest = " 9 9 0 -1 4194560 1 2 3 4 250 50 70 30 20 0 4 0 100 5000000 321 18446744073709551615 1 1"
+	want := stat{parent: 12, cpu: 3 * time.Second, ended: time.Second, pages: 321}
 	f("77 (nginx) S 12"+rest, want, "")
 	f("77 (a) S 1 (b c) S 12"+rest, want, "")
 	f("77 nginx S 12"+rest, stat{}, "no name")
@@ -210,7 +213,7 @@ func TestStatistics(t *testing.T) {
 	if got := figure(ratio(1, 0)); got != "–" {
 		t.Errorf("a ratio to nothing: %q", got)
 	}
-	if a, b, c := rotated(0), rotated(1), rotated(3); a[0] != direct || b[0] != nginx || b[2] != direct || c[0] != direct {
+	if a, b, c := rotated(targets, 0), rotated(targets, 1), rotated(targets, 3); a[0] != direct || b[0] != nginx || b[2] != direct || c[0] != direct {
 		t.Errorf("orders of the targets: %v %v %v", a, b, c)
 	}
 }

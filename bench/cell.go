@@ -76,7 +76,7 @@ var models = []model{
 	{name: "paced-h2", interToken: 10 * time.Millisecond, clientTLS: true},
 }
 
-func cellNames() []string {
+func cellNames(cells []cell) []string {
 	var names []string
 	for _, c := range cells {
 		names = append(names, c.name)
@@ -122,12 +122,12 @@ func prose(n int) string {
 	return strings.Repeat(passage, n/len(passage)+1)
 }
 
-// request is the request of a cell, as it goes over the wire in HTTP/1.1.
-func (c cell) request() []byte {
+// request is the request of a cell, as it goes over the wire in HTTP/1.1, with these header fields more.
+func (c cell) request(fields ...string) []byte {
 	body := c.body()
 	return fmt.Appendf(nil, "POST "+path+" HTTP/1.1\r\nHost: bench\r\nAccept: application/json\r\n"+
 		"Authorization: Bearer sk-bench\r\nContent-Type: application/json\r\nUser-Agent: evenkeel-bench\r\n"+
-		"Content-Length: %d\r\n\r\n%s", len(body), body)
+		"Content-Length: %d\r\n%s\r\n%s", len(body), strings.Join(fields, ""), body)
 }
 
 // events is how many events a stream has: the role, the tokens, the finish, the usage, the end marker.

@@ -41,6 +41,7 @@ func (t *tally) asked() int { return t.complete + t.wrong() }
 type load struct {
 	cell    cell
 	want    answers
+	says    []gist // the same, where answers come in other bytes; nil = they come as they are
 	clients []*client
 	record  atomic.Bool            // take times
 	latest  atomic.Pointer[string] // ID of an answer that has just come
@@ -48,7 +49,10 @@ type load struct {
 
 func newLoad(c cell, to way, want answers) *load {
 	l := &load{cell: c, want: want}
-	request, body := c.request(), c.body()
+	if to.recodes {
+		l.says = want.gists()
+	}
+	request, body := c.request(to.fields), c.body()
 	var shared [h2Clients]*http.Transport
 	for i := range c.concurrency {
 		address := to.addresses[i%len(to.addresses)]
@@ -183,7 +187,7 @@ func (c *client) judge(err error) {
 		return
 	}
 	body := c.conn.answer()
-	engine := c.load.want.find(body)
+	engine := c.load.engine(body)
 	if engine < 0 {
 		c.tally.changed++
 		c.example(fmt.Sprintf("an answer of %d bytes that no engine gave, ending in %q", len(body), body[max(0, len(body)-120):]))
@@ -191,6 +195,14 @@ func (c *client) judge(err error) {
 	}
 	c.tally.complete++
 	c.tally.byEngine[engine]++
+}
+
+// engine returns which engine gave an answer, −1 if none did.
+func (l *load) engine(body []byte) int {
+	if l.says != nil {
+		return findGist(l.says, body)
+	}
+	return l.want.find(body)
 }
 
 func (c *client) lose(err error) {

@@ -7,10 +7,13 @@
 // The files: main.go (flags), run.go (rounds and windows), cell.go (the kinds of load), load.go and schedule.go (clients),
 // conn.go and h2.go (cheap HTTP clients), hold.go (memory of open streams), proof.go (that everything is on and right),
 // bed.go (the programs under test), balancer.go (evenkeel), nginx.go, certs.go, process.go (a program, its CPU time and
-// memory), report.go and statistics.go (RESULTS.md), profile.go (profiles instead of a comparison).
+// memory), report.go and statistics.go (RESULTS.md), profile.go (profiles instead of a comparison). Other balancers and
+// gateways take part on demand: peers.go (which, and how they are run), peers_run.go (their start), peers_gist.go (answers
+// that are encoded anew), peers_report.go (PEERS.md).
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -30,6 +33,7 @@ type options struct {
 	seconds float64 // length of the measured window of a cell
 	streams int     // of the cell burst that go through evenkeel once more after all rounds
 	cells   []cell
+	peers   []peer // that are measured too
 	write   string // file for the report; "" = none
 	profile string // folder for profiles of evenkeel, taken instead of comparing; "" = none
 }
@@ -62,15 +66,15 @@ func main() {
 	}
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	var names, write string
+func parse(args []string, stderr io.Writer) (o options, err error) {
+	var names, peers, write string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.rounds, "rounds", 5, "`number` of rounds; each runs every cell on every target")
 	flags.Float64Var(&o.seconds, "seconds", 4, "`length` of the measured window of each target in each cell and round")
 	flags.IntVar(&o.streams, "streams", 100_000, "`number` of streams of the cell burst that go through evenkeel after all rounds, to see that none is lost")
-	flags.StringVar(&names, "cells", strings.Join(cellNames(), ","), "`list` of cells to run")
+	flags.StringVar(&names, "cells", "", "`list` of cells to run (default all; with peers small,paced,paced-20,burst,prompt-64k)")
+	flags.StringVar(&peers, "peers", "", "`list` of other balancers and gateways to measure too, or all; scripts/peers installs them")
 	flags.StringVar(&o.profile, "profile", "", "`folder` for profiles of evenkeel, which are taken instead of the comparison")
 	flags.StringVar(&write, "write", "", "`file` to write the report to, such as bench/RESULTS.md")
 	if err := flags.Parse(args); err != nil {
@@ -88,15 +92,34 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if o.streams < 0 {
 		return o, fmt.Errorf("--streams %d: it cannot be negative", o.streams)
 	}
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(cells, func(c cell) bool { return c.name == strings.TrimSpace(name) })
-		if i < 0 {
-			return o, fmt.Errorf("--cells %q: there is no cell %q; there are %s", names, name, strings.Join(cellNames(), ", "))
-		}
-		o.cells = append(o.cells, cells[i])
-	}
 	o.write = write
-	return o, nil
+	if peers == "" {
+		o.cells, err = parseCells(names, cells, "")
+		return o, err
+	}
+	if o.profile != "" {
+		return o, errors.New("--peers and --profile: profiles are taken of evenkeel alone")
+	}
+	o.streams = 0
+	if o.peers, err = parsePeers(peers); err == nil {
+		o.cells, err = parseCells(names, peerCells(), defaultPeerCells)
+	}
+	return o, err
+}
+
+// parseCells reads a list of names; an empty one is the one by default, and that is all if it is empty too.
+func parseCells(list string, all []cell, byDefault string) (some []cell, err error) {
+	if list = cmp.Or(list, byDefault); list == "" {
+		return all, nil
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(c cell) bool { return c.name == strings.TrimSpace(name) })
+		if i < 0 {
+			return nil, fmt.Errorf("--cells %q: there is no cell %q; there are %s", list, name, strings.Join(cellNames(all), ", "))
+		}
+		some = append(some, all[i])
+	}
+	return some, nil
 }
 
 // bench runs everything and reports on w.
@@ -111,11 +134,19 @@ func bench(ctx context.Context, o options, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if len(o.peers) > 0 {
+		if err := b.startPeers(ctx, peersFolder, o.peers, modelsOf(o.cells), w); err != nil {
+			return err
+		}
+	}
 	results, err := b.run(ctx, o, w)
 	if err != nil {
 		return err
 	}
 	report := render(about, o, results)
+	if len(o.peers) > 0 {
+		report = renderPeers(about, o, results, b.guests)
+	}
 	fmt.Fprint(w, "\n", report)
 	if o.write != "" {
 		if err := os.WriteFile(o.write, []byte(report), 0o644); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,11 +28,13 @@ type process struct {
 	cmd  *exec.Cmd
 	log  string        // the file with its output
 	done chan struct{} // closed when it has ended
+
+	startPatience, stopPatience time.Duration
 }
 
 // start runs a program with its output in a file in dir.
 func start(dir, name string, args ...string) (*process, error) {
-	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{}), startPatience: startPatience, stopPatience: stopPatience}
 	file, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
@@ -51,12 +54,12 @@ func start(dir, name string, args ...string) (*process, error) {
 
 // stop ends the program, and waits for it.
 func (p *process) stop() error {
-	children := childrenOf(p.cmd.Process.Pid)
+	children := descendantsOf(p.cmd.Process.Pid)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 	select {
 	case <-p.done:
 		return nil
-	case <-time.After(stopPatience):
+	case <-time.After(p.stopPatience):
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.done
@@ -65,7 +68,7 @@ func (p *process) stop() error {
 			_ = child.Kill()
 		}
 	}
-	return fmt.Errorf("%s did not end within %v and was killed", p.name, stopPatience)
+	return fmt.Errorf("%s did not end within %v and was killed", p.name, p.stopPatience)
 }
 
 // await returns all matches of a pattern in the output as soon as there are n.
@@ -87,7 +90,7 @@ func (p *process) output() string {
 
 // eventually asks every 10 ms until the condition holds, and gives up when p ends.
 func eventually(ctx context.Context, p *process, holds func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, p.startPatience)
 	defer cancel()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
@@ -105,7 +108,8 @@ func eventually(ctx context.Context, p *process, holds func() bool) error {
 
 func tail(text string) string { return text[max(0, len(text)-4000):] }
 
-// usage is what a program has used: itself and its children that run.
+// usage is what a program has used: itself, its descendants that run, and, of CPU time, those that have ended and that
+// were waited for.
 type usage struct {
 	cpu time.Duration
 	rss int64 // bytes
@@ -113,9 +117,12 @@ type usage struct {
 
 func (p *process) usage() (usage, error) {
 	var u usage
-	for _, pid := range append(childrenOf(p.cmd.Process.Pid), p.cmd.Process.Pid) {
+	for _, pid := range append(descendantsOf(p.cmd.Process.Pid), p.cmd.Process.Pid) {
 		dir := "/proc/" + strconv.Itoa(pid)
 		stat, err := os.ReadFile(dir + "/stat")
+		if pid != p.cmd.Process.Pid && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)) {
+			continue // it has ended meanwhile
+		}
 		if err != nil {
 			return u, fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -123,7 +130,7 @@ func (p *process) usage() (usage, error) {
 		if err != nil {
 			return u, fmt.Errorf("%s: %s/stat: %w", p.name, dir, err)
 		}
-		u.cpu += max(s.cpu, onCPU(dir))
+		u.cpu += max(s.cpu, onCPU(dir)) + s.ended
 		u.rss += s.pages * int64(os.Getpagesize())
 	}
 	return u, nil
@@ -156,6 +163,7 @@ func onCPU(dir string) time.Duration {
 type stat struct {
 	parent int
 	cpu    time.Duration // user and system
+	ended  time.Duration // the same of children that have ended and were waited for
 	pages  int64         // resident
 }
 
@@ -165,39 +173,44 @@ func parseStat(b []byte) (stat, error) {
 	if end < 0 {
 		return stat{}, errors.New("no name in parentheses")
 	}
-	const state, ppid, utime, stime, rss = 3, 4, 14, 15, 24 // fields are counted from 1
+	const state, ppid, utime, stime, cutime, cstime, rss = 3, 4, 14, 15, 16, 17, 24 // fields are counted from 1
 	fields := strings.Fields(string(b[end+1:]))
 	if len(fields) <= rss-state {
 		return stat{}, fmt.Errorf("%d fields behind the name, want more than %d", len(fields), rss-state)
 	}
-	var numbers [4]int64
-	for i, field := range []int{ppid, utime, stime, rss} {
+	var numbers [6]int64
+	for i, field := range []int{ppid, utime, stime, cutime, cstime, rss} {
 		n, err := strconv.ParseInt(fields[field-state], 10, 64)
 		if err != nil {
 			return stat{}, fmt.Errorf("field %d: %w", field, err)
 		}
 		numbers[i] = n
 	}
-	return stat{parent: int(numbers[0]), cpu: time.Duration(numbers[1]+numbers[2]) * tick, pages: numbers[3]}, nil
+	return stat{parent: int(numbers[0]), cpu: time.Duration(numbers[1]+numbers[2]) * tick,
+		ended: time.Duration(numbers[3]+numbers[4]) * tick, pages: numbers[5]}, nil
 }
 
-// childrenOf returns the processes that a process has started and that run.
-func childrenOf(parent int) []int {
-	var pids []int
+// descendantsOf returns the processes that run and that a process, or one of these, has started; parents come first.
+func descendantsOf(ancestor int) []int {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		panic("BUG: bench: " + err.Error())
 	}
+	children := map[int][]int{} // by parent
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		if s, err := parseStat(b); err == nil && s.parent == parent {
+		if s, err := parseStat(b); err == nil {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
-				pids = append(pids, pid)
+				children[s.parent] = append(children[s.parent], pid)
 			}
 		}
+	}
+	pids := slices.Clone(children[ancestor])
+	for i := 0; i < len(pids); i++ {
+		pids = append(pids, children[pids[i]]...)
 	}
 	return pids
 }

@@ -169,24 +169,29 @@ func renderLatency(b *strings.Builder, o options, r results) {
 			continue
 		}
 		samples := r.samples[c.name]
-		fmt.Fprintf(b, "\n## Time added to %s streams\n\nMilliseconds; direct as it is, the others as what they add to it.\n\n"+
-			"| target | TTFT mean | min–max | TTFT p99 | min–max | gap p99 | min–max |\n| --- | --: | --: | --: | --: | --: | --: |\n", c.name)
-		for _, t := range targets {
-			fmt.Fprintf(b, "| %s |", t)
-			for _, time := range times {
-				added := paired(samples[t], samples[direct], func(s, base sample) float64 {
-					if t == direct {
-						return time.of(s)
-					}
-					return time.of(s) - time.of(base)
-				})
-				fmt.Fprintf(b, " %.2f | %.2f–%.2f |", median(added), slices.Min(added), slices.Max(added))
-			}
-			b.WriteString("\n")
-		}
+		renderTimes(b, c, targets, samples)
 		if c.bound > 0 {
 			renderAdded(b, samples)
 		}
+	}
+}
+
+// renderTimes shows what each target adds to the times of the streams of a cell.
+func renderTimes(b *strings.Builder, c cell, targets []target, samples map[target][]sample) {
+	fmt.Fprintf(b, "\n## Time added to %s streams\n\nMilliseconds; direct as it is, the others as what they add to it.\n\n"+
+		"| target | TTFT mean | min–max | TTFT p99 | min–max | gap p99 | min–max |\n| --- | --: | --: | --: | --: | --: | --: |\n", c.name)
+	for _, t := range targets {
+		fmt.Fprintf(b, "| %s |", t)
+		for _, time := range times {
+			added := paired(samples[t], samples[direct], func(s, base sample) float64 {
+				if t == direct {
+					return time.of(s)
+				}
+				return time.of(s) - time.of(base)
+			})
+			fmt.Fprintf(b, " %.2f | %.2f–%.2f |", median(added), slices.Min(added), slices.Max(added))
+		}
+		b.WriteString("\n")
 	}
 }
 
@@ -247,17 +252,13 @@ func renderProofs(b *strings.Builder, o options, r results) {
 func renderTally(b *strings.Builder, o options, r results) {
 	b.WriteString("\n## Answers\n\nLost: the client saw an error. Changed: it saw a complete answer that is not what the engine gave, a silent cut for instance.\n\n" +
 		"| cell | target | complete | lost | changed | by engine |\n| --- | --- | --: | --: | --: | --- |\n")
-	line := func(cell string, t target, sum *tally) {
-		fmt.Fprintf(b, "| %s | %s | %d | %d | %d | %s |\n", cell, t, sum.complete, sum.lost, sum.changed,
-			strings.Join(strings.Fields(strings.Trim(fmt.Sprint(sum.byEngine), "[]")), ", "))
-	}
 	for _, c := range loads(o.cells) {
 		for _, t := range targets {
-			line(c.name, t, r.tallies[c.name][t])
+			tallyLine(b, c.name, t, r.tallies[c.name][t])
 		}
 	}
 	if r.many.asked() > 0 {
-		line("burst, once more", evenkeel, r.many)
+		tallyLine(b, "burst, once more", evenkeel, r.many)
 	}
 	for _, c := range loads(o.cells) {
 		for _, t := range targets {
@@ -265,6 +266,11 @@ func renderTally(b *strings.Builder, o options, r results) {
 		}
 	}
 	examples(b, "burst, once more", evenkeel, r.many)
+}
+
+func tallyLine(b *strings.Builder, cell string, t target, sum *tally) {
+	fmt.Fprintf(b, "| %s | %s | %d | %d | %d | %s |\n", cell, t, sum.complete, sum.lost, sum.changed,
+		strings.Join(strings.Fields(strings.Trim(fmt.Sprint(sum.byEngine), "[]")), ", "))
 }
 
 func examples(b *strings.Builder, cell string, t target, sum *tally) {

@@ -34,16 +34,17 @@ func (s sample) perSecond() float64 { return ratio(float64(s.units), s.seconds) 
 type results struct {
 	samples map[string]map[target][]sample
 	tallies map[string]map[target]*tally
-	proofs  map[string]*proof // of evenkeel, by cell
-	many    *tally            // of the streams through evenkeel that are not compared
+	proofs  map[string]*proof           // of evenkeel, by cell
+	many    *tally                      // of the streams through evenkeel that are not compared
+	dropped map[string]map[target]error // why a peer takes no more part in a cell
 }
 
-// wrong is how many answers were lost or changed.
+// wrong is how many answers were lost or changed by our own targets; what peers do is theirs.
 func (r results) wrong() int {
 	n := r.many.wrong()
 	for _, byTarget := range r.tallies {
-		for _, t := range byTarget {
-			n += t.wrong()
+		for _, t := range targets {
+			n += byTarget[t].wrong()
 		}
 	}
 	return n
@@ -64,10 +65,11 @@ func (r results) unproven() []string {
 // run runs all rounds. The targets of a cell follow each other closely and in another order each round, so that what
 // else happens on the machine falls on all of them alike.
 func (b *bed) run(ctx context.Context, o options, w io.Writer) (results, error) {
-	r := results{samples: map[string]map[target][]sample{}, tallies: map[string]map[target]*tally{}, proofs: map[string]*proof{}, many: &tally{}}
+	r := results{samples: map[string]map[target][]sample{}, tallies: map[string]map[target]*tally{}, proofs: map[string]*proof{}, many: &tally{}, dropped: map[string]map[target]error{}}
 	for _, c := range o.cells {
 		r.samples[c.name], r.tallies[c.name], r.proofs[c.name] = map[target][]sample{}, map[target]*tally{}, &proof{}
-		for _, t := range targets {
+		r.dropped[c.name] = map[target]error{}
+		for _, t := range b.targets {
 			r.tallies[c.name][t] = &tally{}
 		}
 	}
@@ -84,7 +86,7 @@ func (b *bed) run(ctx context.Context, o options, w io.Writer) (results, error) 
 // round runs one cell on all targets.
 func (b *bed) round(ctx context.Context, o options, c cell, round int, r *results, w io.Writer) error {
 	if c.held > 0 {
-		for _, t := range rotated(round) {
+		for _, t := range rotated(b.targets, round) {
 			if t == direct {
 				continue // there is no proxy
 			}
@@ -101,18 +103,31 @@ func (b *bed) round(ctx context.Context, o options, c cell, round int, r *result
 	if err != nil {
 		return err
 	}
-	for _, t := range rotated(round) {
+	for _, t := range rotated(b.targets, round) {
+		if r.dropped[c.name][t] != nil {
+			continue
+		}
 		var s sample
 		sum, err := b.load(ctx, c, t, want, r, func(l *load) (err error) {
 			s, err = b.measure(ctx, o.window(), l, t)
 			return err
 		})
+		if isPeer(t) && ctx.Err() == nil {
+			if err == nil {
+				err = rest(ctx, b.places[c.model][t].proxy)
+			}
+			if err != nil {
+				r.dropped[c.name][t] = err
+				fmt.Fprintf(w, "round %d  %-10s  %-13s  takes no more part: %v\n", round+1, c.name, t, err)
+				continue
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", t, err)
 		}
 		r.samples[c.name][t] = append(r.samples[c.name][t], s)
 		r.tallies[c.name][t].add(sum)
-		fmt.Fprintf(w, "round %d  %-10s  %-8s  %9.0f %ss/s  %7.2f µs each  %d wrong\n",
+		fmt.Fprintf(w, "round %d  %-10s  %-13s  %9.0f %ss/s  %7.2f µs each  %d wrong\n",
 			round+1, c.name, t, s.perSecond(), c.unit, s.perUnit(), sum.wrong())
 	}
 	return nil
@@ -172,7 +187,7 @@ func (b *bed) runMany(ctx context.Context, o options, r *results, w io.Writer) e
 	return nil
 }
 
-func rotated(round int) []target {
+func rotated(targets []target, round int) []target {
 	first := round % len(targets)
 	return slices.Concat(targets[first:], targets[:first])
 }

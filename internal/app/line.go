@@ -77,23 +77,40 @@ func exchangeLine(e *encoder, f proxy.Finished) {
 type encoder struct {
 	b    []byte
 	json bool
+
+	second   int64 // what clock shows
+	location *time.Location
+	clock    []byte
 }
 
 func (e *encoder) begin(json bool, at time.Time, level slog.Level) {
 	e.b, e.json = e.b[:0], json
 	if json {
 		e.b = append(e.b, `{"time":"`...)
-		e.b = at.Round(0).AppendFormat(e.b, time.RFC3339Nano)
+		e.b = at.AppendFormat(e.b, time.RFC3339Nano)
 		e.b = append(e.b, `","level":"`...)
 		e.b = append(e.b, level.String()...)
 		e.b = append(e.b, `","msg":"exchange"`...)
 		return
 	}
 	e.b = append(e.b, "time="...)
-	e.b = at.Round(0).AppendFormat(e.b, "2006-01-02T15:04:05.000Z07:00")
+	e.time(at)
 	e.b = append(e.b, " level="...)
 	e.b = append(e.b, level.String()...)
 	e.b = append(e.b, " msg=exchange"...)
+}
+
+// time writes a time to the millisecond. Its second is mostly that of the line before.
+func (e *encoder) time(at time.Time) {
+	if second := at.Unix(); second != e.second || at.Location() != e.location || len(e.clock) == 0 {
+		e.second, e.location = second, at.Location()
+		e.clock = at.AppendFormat(e.clock[:0], "2006-01-02T15:04:05Z07:00")
+	}
+	const whole = len("2006-01-02T15:04:05")
+	ms := at.Nanosecond() / 1e6
+	e.b = append(e.b, e.clock[:whole]...)
+	e.b = append(e.b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10))
+	e.b = append(e.b, e.clock[whole:]...)
 }
 
 func (e *encoder) end() []byte {
@@ -156,8 +173,21 @@ func (e *encoder) bool(k string, v bool) {
 	e.b = strconv.AppendBool(e.b, v)
 }
 
-// seconds writes a duration to the microsecond.
+// seconds writes a duration in seconds, to the microsecond.
 func (e *encoder) seconds(k string, d time.Duration) {
 	e.key(k)
-	e.b = strconv.AppendFloat(e.b, seconds(d), 'f', -1, 64)
+	us := d.Round(time.Microsecond).Microseconds()
+	if us < 0 {
+		e.b = append(e.b, '-')
+		us = -us
+	}
+	e.b = strconv.AppendInt(e.b, us/1e6, 10)
+	if us %= 1e6; us == 0 {
+		return
+	}
+	e.b = append(e.b, '.')
+	for unit := int64(1e5); us > 0; unit /= 10 {
+		e.b = append(e.b, byte('0'+us/unit))
+		us %= unit
+	}
 }

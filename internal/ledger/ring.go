@@ -5,32 +5,34 @@ import (
 	"hash/maphash"
 	"sync"
 	"time"
+	"unsafe"
 
 	"evenkeel/internal/exchange"
 )
 
 // Ring holds the newest finished exchanges, as many as fit in a number of bytes. All methods may be called
 // concurrently, and what they return is never changed afterwards.
+//
+// There is no index by ID: each request would pay for it, and who asks for one can wait for a look through all keys.
 type Ring struct {
 	limit int
 
 	mu      sync.Mutex
 	kept    []entry // kept[oldest:] in order of Add; what is before is empty
 	oldest  int
-	newest  map[uint64]*exchange.Record // by key of the ID; of duplicates the newest
 	bytes   int
 	evicted uint64
 }
 
-// entry is a record with an estimate of the memory that it takes.
+// entry is a record with what is needed to find it and to drop it, without a look into its memory.
 type entry struct {
 	record *exchange.Record
-	bytes  int
+	key    uint64 // of its ID
+	bytes  int    // an estimate of the memory that it takes
 }
 
-// perEntry is what the Ring itself needs for a record: a slot of kept, which grows by doubling, and one of
-// newest, whose tables are between 7/16 and 7/8 full.
-const perEntry = 2*16 + (8+8+1)*16/10
+// perEntry is what the Ring itself needs for a record: a slot of kept, which grows by doubling.
+const perEntry = 2 * int(unsafe.Sizeof(entry{}))
 
 // rounding is the share, one in so many, that the allocator's size classes add; the test against the heap
 // gave it.
@@ -42,15 +44,14 @@ func sizeOf(rec *exchange.Record) int {
 	return n + n/rounding
 }
 
-// seed keeps clients, who cannot choose IDs but see them, from knowing which share a key.
 var seed = maphash.MakeSeed()
 
-// key stands for an ID in newest. Of two IDs with the same key only the newer one is found, which will not happen.
+// key stands for an ID, nearly always for one alone.
 func key(id string) uint64 { return maphash.String(seed, id) }
 
 // NewRing returns a Ring that keeps at most limit bytes. With 0 or less it keeps nothing.
 func NewRing(limit int) *Ring {
-	return &Ring{limit: limit, newest: map[uint64]*exchange.Record{}}
+	return &Ring{limit: limit}
 }
 
 // Add keeps a record that is final, and drops the oldest ones to make room. It never waits for I/O. A record
@@ -59,7 +60,7 @@ func (r *Ring) Add(rec *exchange.Record) {
 	if r.limit <= 0 {
 		return
 	}
-	e := entry{rec, sizeOf(rec)}
+	e := entry{rec, key(rec.Facts.ID), sizeOf(rec)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.bytes > r.limit {
@@ -70,7 +71,6 @@ func (r *Ring) Add(rec *exchange.Record) {
 		r.evict()
 	}
 	r.kept = append(r.kept, e)
-	r.newest[key(rec.Facts.ID)] = rec
 	r.bytes += e.bytes
 }
 
@@ -80,9 +80,6 @@ func (r *Ring) evict() {
 	r.oldest++
 	r.bytes -= e.bytes
 	r.evicted++
-	if k := key(e.record.Facts.ID); r.newest[k] == e.record {
-		delete(r.newest, k)
-	}
 	if r.oldest > len(r.kept)/2 { // each move pays for as many evictions
 		n := copy(r.kept, r.kept[r.oldest:])
 		clear(r.kept[n:])
@@ -94,8 +91,11 @@ func (r *Ring) evict() {
 func (r *Ring) Find(id string) *exchange.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if rec := r.newest[key(id)]; rec != nil && rec.Facts.ID == id {
-		return rec
+	k := key(id)
+	for i := len(r.kept) - 1; i >= r.oldest; i-- {
+		if e := &r.kept[i]; e.key == k && e.record.Facts.ID == id {
+			return e.record
+		}
 	}
 	return nil
 }

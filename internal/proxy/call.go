@@ -26,7 +26,7 @@ type call struct {
 	header http.Header // what goes upstream, before credentials; not changed once an attempt has begun
 	prompt *llm.Prompt
 	prefix []uint64      // route.Facts.Prefix
-	signal chan struct{} // something happened while the handler waits
+	signal chan struct{} // something may have happened while the handler waits
 	notify func()        // pokes the handler
 	timer  *time.Timer   // calls fired
 
@@ -94,10 +94,6 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api 
 	c.armed = arrived.Add(lastsFrom)
 	c.lasting.from = c.armed
 	c.timer.Reset(lastsFrom)
-	select {
-	case <-c.signal: // a late one, for the request before
-	default:
-	}
 }
 
 // serve runs the exchange of a request that was begun, from its body to its record.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"sync"
 )
 
 // The headers of ours.
@@ -189,12 +190,27 @@ func named(h http.Header) map[string]bool {
 	return names
 }
 
+// idBytes are what makes an id unique, before it is hexadecimal.
+const idBytes = 12
+
+// randoms is a stock of random bytes for ids: to ask for many at once costs hardly more than to ask for a few.
+type randoms struct {
+	all  [40 * idBytes]byte
+	left []byte
+}
+
+var stocks = sync.Pool{New: func() any { return new(randoms) }}
+
 // newID returns a fresh id for an exchange.
 func newID() string {
-	const prefix = "ek-"
-	var b [12]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	id := [3 + 2*len(b)]byte{'e', 'k', '-'}
-	hex.Encode(id[3:], b[:])
+	s := stocks.Get().(*randoms)
+	if len(s.left) == 0 {
+		_, _ = rand.Read(s.all[:]) // never fails (crypto/rand)
+		s.left = s.all[:]
+	}
+	id := [len("ek-") + 2*idBytes]byte{'e', 'k', '-'}
+	hex.Encode(id[len("ek-"):], s.left[:idBytes])
+	s.left = s.left[idBytes:]
+	stocks.Put(s)
 	return string(id[:])
 }
