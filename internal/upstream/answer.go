@@ -1,11 +1,11 @@
 package upstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httputil"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,29 +16,27 @@ const (
 	// maxHeaderBytes bounds the heads of one answer, interim ones included, and maxFields the lines of each.
 	maxHeaderBytes = 256 << 10
 	maxFields      = 512
-	// maxTrailerBytes bounds what follows a chunked body.
-	maxTrailerBytes = 4 << 10
 	// mostInterim bounds 1xx answers to one request.
 	mostInterim = 5
 )
 
 var (
-	errHeadTooLarge    = fmt.Errorf("the head of the answer is larger than %d bytes", maxHeaderBytes)
-	errTooManyFields   = fmt.Errorf("the answer has more than %d headers", maxFields)
-	errTrailerTooLarge = fmt.Errorf("the trailer of the answer is larger than %d bytes", maxTrailerBytes)
-	errInterim         = fmt.Errorf("more than %d interim answers", mostInterim)
-	errUpgrade         = errors.New("the answer switches protocols, which was not asked for")
-	errStatusLine      = errors.New("malformed status line")
-	errField           = errors.New("malformed header")
-	errLength          = errors.New("malformed Content-Length")
-	errLengths         = errors.New("more than one Content-Length")
-	errCoding          = errors.New("a Transfer-Encoding other than chunked")
+	errHeadTooLarge  = fmt.Errorf("the head of the answer is larger than %d bytes", maxHeaderBytes)
+	errTooManyFields = fmt.Errorf("the answer has more than %d headers", maxFields)
+	errInterim       = fmt.Errorf("more than %d interim answers", mostInterim)
+	errUpgrade       = errors.New("the answer switches protocols, which was not asked for")
+	errStatusLine    = errors.New("malformed status line")
+	errField         = errors.New("malformed header")
+	errLength        = errors.New("malformed Content-Length")
+	errLengths       = errors.New("more than one Content-Length")
+	errCoding        = errors.New("a Transfer-Encoding other than chunked")
 )
 
 // head is what an answer begins with, while it is read. RFC 9112 is followed to the letter, but that a line may
 // end without CR, as everybody allows, and that what nobody needs is refused: folded lines, versions other than
 // 1.0 and 1.1, control characters.
 type head struct {
+	left   int    // how many bytes it and those after it may have
 	text   []byte // its lines
 	fields []field
 
@@ -62,7 +60,7 @@ var spareHeads = sync.Pool{New: func() any { return new(head) }}
 
 // read takes one head from the connection.
 func (h *head) read(c *conn) error {
-	*h = head{text: h.text[:0], fields: h.fields[:0], length: -1, keep: -1}
+	*h = head{left: h.left, text: h.text[:0], fields: h.fields[:0], length: -1, keep: -1}
 	for first := true; ; first = false {
 		start := len(h.text)
 		if err := h.line(c); err != nil {
@@ -86,17 +84,24 @@ func (h *head) read(c *conn) error {
 	}
 }
 
-// line appends the next line to the text. conn bounds how long it gets.
+// line appends the next line to the text.
 func (h *head) line(c *conn) error {
 	for {
-		part, err := c.br.ReadSlice('\n')
+		part := c.in.bytes()
+		n := bytes.IndexByte(part, '\n') + 1
+		if n > 0 {
+			part = part[:n]
+		}
+		if h.left -= len(part); h.left < 0 {
+			return errHeadTooLarge
+		}
 		h.text = append(h.text, part...)
-		switch {
-		case err == nil:
+		if c.in.skip(len(part)); n > 0 {
 			return nil
-		case err == io.EOF:
+		}
+		if err := c.fill(); err == io.EOF {
 			return io.ErrUnexpectedEOF
-		case len(part) < c.br.Size(): // else it is longer than the reader's buffer
+		} else if err != nil {
 			return err
 		}
 	}
@@ -235,10 +240,8 @@ var asked = map[string]*http.Request{"POST": {Method: "POST"}, "GET": {Method: "
 
 // receive reads the head of the answer. Interim answers before it are dropped.
 func (c *conn) receive(method string, stop *Stop) (*http.Response, error) {
-	c.inHead, c.headLeft = true, maxHeaderBytes
 	h := spareHeads.Get().(*head)
 	err := c.final(h)
-	c.inHead = false
 	var res *http.Response
 	if err == nil {
 		res = h.response(c, method, stop)
@@ -251,6 +254,7 @@ func (c *conn) receive(method string, stop *Stop) (*http.Response, error) {
 
 // final reads heads until one is not interim.
 func (c *conn) final(h *head) error {
+	h.left = maxHeaderBytes
 	for range mostInterim + 1 {
 		switch err := h.read(c); {
 		case err != nil:
@@ -282,7 +286,6 @@ func (h *head) response(c *conn, method string, stop *Stop) *http.Response {
 	a.ContentLength = h.frame(b, method)
 	if a.Body = b; b.kind == chunked {
 		a.TransferEncoding = chunkedOnly
-		b.chunks = httputil.NewChunkedReader(c.br)
 	}
 	a.Close = h.close || h.minor == 0 && !h.keepAlive || b.kind == untilClosed
 	// What has both framings, or one that its version does not have, may be read in two ways: RFC 9112 §6.3.

@@ -192,7 +192,7 @@ func TestBodiesThatFail(t *testing.T) {
 func TestHugeChunkIsRead(t *testing.T) {
 	e := newFake(t, func(_ int64, p *peer) {
 		if r, _ := p.request(); r != nil {
-			p.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nabc")
+			p.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0fffffffffffffff\r\nabc")
 			p.untilGone()
 		}
 	}).endpoint(t)

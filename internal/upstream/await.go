@@ -9,8 +9,8 @@ func Await(body io.Reader) bool {
 	if !ok {
 		return false
 	}
-	if b.conn != nil {
-		_, _ = b.conn.br.Peek(1) // what fails will fail again
+	if b.conn != nil && b.conn.in.empty() {
+		_ = b.conn.fill() // what fails will fail again
 	}
 	return true
 }
@@ -18,7 +18,7 @@ func Await(body io.Reader) bool {
 // Ready reports whether something of a response's body has come that was not read yet.
 func Ready(body io.Reader) bool {
 	b, ok := body.(*answerBody)
-	return ok && (b.conn == nil || b.conn.br.Buffered() > 0)
+	return ok && (b.conn == nil || !b.conn.in.empty())
 }
 
 // Sent reports whether the bytes of the request's body are not read any more, though its answer is not over: their

@@ -26,10 +26,10 @@ type answerBody struct {
 	conn     *conn // nil once it was given away or closed
 	stop     *Stop
 	kind     framing
-	left     int64     // counted: bytes to come
-	chunks   io.Reader // chunked
-	reusable bool      // nothing that the answer says speaks against another request on its connection
-	err      error     // what a Read returns once conn is nil
+	left     int64  // counted: bytes to come
+	chunks   chunks // chunked
+	reusable bool   // nothing that the answer says speaks against another request on its connection
+	err      error  // what a Read returns once conn is nil
 }
 
 func (b *answerBody) Read(p []byte) (int, error) {
@@ -44,9 +44,6 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		b.ended()
 	case err != nil:
-		if b.conn.broke != nil && !connectionBroke(err) {
-			err = io.ErrUnexpectedEOF // it only looks malformed because it was cut
-		}
 		_ = b.Close()
 		b.err = err
 	}
@@ -55,10 +52,9 @@ func (b *answerBody) Read(p []byte) (int, error) {
 
 // next reads some of the body. io.EOF is the body's end.
 func (b *answerBody) next(p []byte) (int, error) {
-	br := b.conn.br
 	switch b.kind {
 	case counted:
-		n, err := br.Read(p[:min(int64(len(p)), b.left)])
+		n, err := b.conn.read(p[:min(int64(len(p)), b.left)])
 		switch b.left -= int64(n); {
 		case b.left == 0:
 			err = io.EOF
@@ -67,37 +63,24 @@ func (b *answerBody) next(p []byte) (int, error) {
 		}
 		return n, err
 	case chunked:
-		n, err := b.chunks.Read(p)
-		if err == io.EOF {
-			err = b.trailer()
-		}
-		return n, err
+		return b.decoded(p)
 	}
-	return br.Read(p)
+	return b.conn.read(p)
 }
 
-// trailer reads what follows the last chunk and drops it: nobody asked for it. It returns io.EOF after its end.
-func (b *answerBody) trailer() error {
-	left := maxTrailerBytes
-	for {
-		line, err := b.conn.br.ReadSlice('\n')
-		switch left -= len(line); {
-		case left < 0 || len(line) == b.conn.br.Size():
-			return errTrailerTooLarge
-		case err == io.EOF:
-			return io.ErrUnexpectedEOF
-		case err != nil:
-			return err
+// decoded reads data of as many chunks as came, and waits only if none did.
+func (b *answerBody) decoded(p []byte) (int, error) {
+	for c := b.conn; ; {
+		if c.in.empty() {
+			if err := c.fill(); err == io.EOF {
+				return 0, io.ErrUnexpectedEOF
+			} else if err != nil {
+				return 0, err
+			}
 		}
-		end := len(line) - len("\r\n")
-		if end < 0 || line[end] != '\r' {
-			return errField // as in chunks, lines end strictly here
-		}
-		if end == 0 {
-			return io.EOF
-		}
-		if n := canonicalName(line[:end]); n < 0 || !plainText(line[n:end]) {
-			return errField
+		n, read, err := b.chunks.decode(p, c.in.bytes())
+		if c.in.skip(read); n > 0 || err != nil {
+			return n, err
 		}
 	}
 }
@@ -107,7 +90,7 @@ func (b *answerBody) trailer() error {
 func (b *answerBody) ended() {
 	c := b.conn
 	b.conn, b.err = nil, io.EOF
-	if b.stop.leave() && b.reusable && c.broke == nil && c.br.Buffered() == 0 && c.sentSoon() {
+	if b.stop.leave() && b.reusable && c.broke == nil && c.in.empty() && c.sentSoon() {
 		c.pool.put(c)
 		return
 	}

@@ -1,9 +1,9 @@
 package upstream
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -27,15 +27,13 @@ type conn struct {
 	tls       *tls.Conn // over sock; nil if it speaks plain
 	wire      net.Conn  // whichever of both HTTP is spoken over
 	pool      *pool
-	br        *bufio.Reader
+	in        buffer
 	used      bool          // has carried a request before
 	keep      time.Duration // how long it may be idle
 	idleSince time.Time
-	look      [1]byte // where a look reads to
+	look      [1]byte // where a look reads to, and TLS while it waits
 
 	// Of the running request.
-	inHead   bool         // the head of the answer is being read
-	headLeft int          // bytes it may still have
 	sent     bool         // some of the request was
 	answered bool         // some of the answer came
 	broke    error        // why nothing more comes; nil while something may
@@ -55,23 +53,65 @@ func newConn(p *pool, s *socket, secured *tls.Conn) *conn {
 	if secured != nil {
 		c.wire = secured
 	}
-	c.br = bufio.NewReader(c)
 	return c
 }
 
-// Read is what br reads from: it bounds heads and notes whether something came, and whether more can.
-func (c *conn) Read(b []byte) (int, error) {
-	if c.inHead {
-		if c.headLeft <= 0 {
-			return 0, errHeadTooLarge
+// read takes some of what came, and waits for it if nothing did.
+func (c *conn) read(b []byte) (int, error) {
+	if c.in.empty() {
+		if len(b) >= bufferSize && c.broke == nil { // as good as a buffer, and nothing to copy
+			return c.came(c.wire.Read(b))
 		}
-		b = b[:min(len(b), c.headLeft)]
+		if err := c.fill(); err != nil {
+			return 0, err
+		}
 	}
+	n := copy(b, c.in.bytes())
+	c.in.skip(n)
+	return n, nil
+}
+
+// fill waits until something comes. Everything that came before must have been read.
+func (c *conn) fill() error {
 	if c.broke != nil {
-		return 0, c.broke // a socket tells of a reset once, and of an end after that
+		return c.broke // a socket tells of a reset once, and of an end after that
 	}
-	n, err := c.wire.Read(b)
-	c.headLeft -= n
+	var n int
+	var err error
+	if c.tls != nil {
+		n, err = c.came(c.fillSecured())
+	} else {
+		n, err = c.came(c.sock.fill(&c.in))
+	}
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// fillSecured waits for TLS, which wants memory for that: a byte will do. What it has beyond that comes without a
+// system call.
+func (c *conn) fillSecured() (int, error) {
+	n, err := c.tls.Read(c.look[:])
+	if n == 0 {
+		return 0, err
+	}
+	room := c.in.room()
+	room[0] = c.look[0]
+	c.sock.pry = shut
+	for m := 0; err == nil && n < len(room); n += m {
+		m, err = c.tls.Read(room[n:])
+	}
+	c.sock.pry = waits
+	c.in.filled(n)
+	if err == errNothing {
+		err = nil
+	}
+	return n, err
+}
+
+// came notes whether something came, and whether more can.
+func (c *conn) came(n int, err error) (int, error) {
 	c.answered = c.answered || n > 0
 	c.broke = err
 	return n, err
@@ -122,7 +162,8 @@ func (p *pool) do(stop *Stop, t *target, r *Request) (*http.Response, error) {
 			err = context.Canceled
 		}
 		c.end()
-		return nil, &Error{Class: brokenWhile(c.broke != nil, c.used, c.answered), Sent: c.sent, Err: err}
+		broke := connectionBroke(err) || errors.Is(err, c.broke) // and not only seen to be at its end, after what is wrong
+		return nil, &Error{Class: brokenWhile(broke, c.used, c.answered), Sent: c.sent, Err: err}
 	}
 	return a, nil
 }

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -211,15 +210,14 @@ func tunnel(ctx context.Context, s *socket, addr string) error {
 	if _, err := io.WriteString(s, "CONNECT "+addr+" HTTP/1.1\r\nHost: "+addr+"\r\n\r\n"); err != nil {
 		return err
 	}
-	c := &conn{wire: s, inHead: true, headLeft: maxHeaderBytes}
-	c.br = bufio.NewReader(c)
+	c := &conn{sock: s, wire: s}
 	var h head
 	switch err := c.final(&h); {
 	case err != nil:
 		return err
 	case h.status > 299:
 		return fmt.Errorf("it refuses to connect to %s: %d %s", addr, h.status, http.StatusText(h.status))
-	case c.br.Buffered() > 0:
+	case !c.in.empty():
 		return errors.New("it says more than it was asked")
 	}
 	return nil

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -31,9 +32,10 @@ func scripted(in []byte) (*conn, *script) {
 	return newConn(p, &socket{Conn: s}, nil), s
 }
 
-// readScript reads one answer, and returns what is left after it.
-func readScript(method string, in []byte) (got reading, rest []byte, kept bool) {
-	c, s := scripted(in)
+// readScript reads one answer that comes in some pieces, and returns what is left after it.
+func readScript(method string, pieces ...[]byte) (got reading, rest []byte, kept bool) {
+	c, s := scripted(nil)
+	s.in = inPieces(pieces)
 	var stop Stop
 	got.res, got.err = c.receive(method, &stop)
 	if got.err == nil {
@@ -43,13 +45,22 @@ func readScript(method string, in []byte) (got reading, rest []byte, kept bool) 
 	} else {
 		c.end() // as do does
 	}
-	rest, _ = io.ReadAll(c.br)
+	rest, _ = io.ReadAll(io.MultiReader(bytes.NewReader(c.in.bytes()), s.in))
 	kept = len(c.pool.idle) > 0
 	if kept == s.closed {
 		panic("a connection is neither kept nor closed")
 	}
 	c.pool.closeIdle()
 	return got, rest, kept
+}
+
+// inPieces gives one piece at a time.
+func inPieces(pieces [][]byte) io.Reader {
+	readers := make([]io.Reader, len(pieces))
+	for i, p := range pieces {
+		readers[i] = bytes.NewReader(p)
+	}
+	return io.MultiReader(readers...)
 }
 
 // readStandard is readScript by net/http.
@@ -71,7 +82,7 @@ func readStandard(method string, in []byte) (got reading, rest []byte) {
 }
 
 // odd are answers that are read in more than one way by somebody. The first word says what we do: "same" as
-// net/http, or "refuse" what it takes.
+// net/http, or "refuse" what it takes, or only the "body".
 var odd = []struct{ verdict, answer string }{
 	{"same", ok},
 	{"same", "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok"},
@@ -113,6 +124,23 @@ var odd = []struct{ verdict, answer string }{
 	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\n\r\n"},
 	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: y\n\n"},
 	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: y\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0;c\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n02\r\nok\r\n000\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0000000000000002\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000002\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n 2\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 ;a\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokk\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n"},
+	{"same", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\nok\r\n0\r\n\r\n"},
+	{"body", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0\r\n\r\n"},
+	{"body", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\t\r\n\r\n"},
+	{"body", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: y\r\n z\r\n\r\n"},
 	{"same", "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
 	{"same", "HTTP/1.1 304 No\r\nContent-Length: 2\r\n\r\nok"},
 	{"same", "HTTP/1.1 199 No\r\nX: y\r\n\r\n" + ok},
@@ -151,8 +179,11 @@ func TestOddAnswers(t *testing.T) {
 			}
 			continue
 		}
-		if (ours.res == nil) != (theirs.res == nil) {
+		if (ours.res == nil) != (theirs.res == nil) || (ours.err == nil) != (theirs.err == nil && o.verdict != "body") {
 			t.Errorf("%q: error %v, net/http's %v", o.answer, ours.err, theirs.err)
+		}
+		if o.verdict == "body" && theirs.err != nil {
+			t.Errorf("%q: its body is refused by net/http too: %v", o.answer, theirs.err)
 		}
 		agree(t, o.answer, ours, theirs)
 	}
@@ -193,8 +224,8 @@ func FuzzFraming(f *testing.F) {
 	f.Add(0, []byte("HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nKeep-Alive: timeout=5, max=0\r\n\r\n2;a=b\r\nok\r\n0\r\nX: y\r\n\r\n"+ok))
 	f.Add(2, []byte("HTTP/1.1 200 OK\r\nConnection: x, close\r\nPragma: no-cache\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, which int, in []byte) {
-		method := []string{"POST", "GET", "HEAD"}[uint(which)%3]
-		ours, rest, kept := readScript(method, in)
+		method, split := []string{"POST", "GET", "HEAD"}[uint(which)%3], int(uint(which)/3)%(len(in)+1)
+		ours, rest, kept := readScript(method, in[:split], in[split:])
 		theirs, theirRest := readStandard(method, in)
 		agree(t, string(in), ours, theirs)
 		if ours.res == nil || ours.err != nil {
@@ -203,10 +234,31 @@ func FuzzFraming(f *testing.F) {
 		if !bytes.Equal(rest, theirRest) && ours.res.Body.(*answerBody).kind != untilClosed {
 			t.Errorf("%q: %q is left, net/http leaves %q", in, rest, theirRest)
 		}
-		if kept && (len(theirRest) > 0 || theirs.res.Close) {
+		seen := len(in)-len(theirRest) < split // what follows the answer came with its end
+		if kept && (seen || theirs.res.Close) {
 			t.Errorf("%q: the connection is kept; net/http leaves %q, close %v", in, theirRest, theirs.res.Close)
 		}
 	})
+}
+
+// In whatever pieces an answer comes, it is read alike.
+func TestAnswersInPieces(t *testing.T) {
+	for _, o := range odd {
+		in := []byte(o.answer)
+		whole, wholeRest, wholeKept := readScript("POST", in)
+		f := func(how string, pieces ...[]byte) {
+			t.Helper()
+			got, rest, kept := readScript("POST", pieces...)
+			same := got.body == whole.body && got.err == whole.err && (got.res == nil) == (whole.res == nil)
+			if !same || whole.err == nil && (!bytes.Equal(rest, wholeRest) || kept != wholeKept && len(rest) == 0) {
+				t.Errorf("%q %s: %q, %v, %q left, kept %v; else %q, %v, %q left, kept %v", in, how, got.body, got.err, rest, kept, whole.body, whole.err, wholeRest, wholeKept)
+			}
+		}
+		for i := range in {
+			f(fmt.Sprint("in two at ", i), in[:i], in[i:])
+		}
+		f("byte by byte", bytewise(in)...)
+	}
 }
 
 // What a server announces of its connections is heeded, and what cannot be read is not taken for anything.

@@ -132,6 +132,9 @@ func compare(t *testing.T, answer string, ours, theirs reading) {
 		}
 		return // what we refuse beyond that is tested by name
 	}
+	if ours.err != nil && stricter.MatchString(answer) && strings.HasPrefix(theirs.body, ours.body) {
+		return
+	}
 	if ours.body != theirs.body || (ours.err == nil) != (theirs.err == nil) {
 		t.Errorf("%q: body %q, %v; net/http reads %q, %v", answer, ours.body, ours.err, theirs.body, theirs.err)
 	}

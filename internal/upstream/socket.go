@@ -9,10 +9,9 @@ import (
 type pry uint8
 
 const (
-	waits   pry = iota // as any other connection
-	looks              // reads only what is there at once
-	shut               // reads nothing: what TLS can still give, it has already
-	patient            // waits, and does not report that a write failed, see Write
+	waits pry = iota // as any other connection
+	looks            // reads only what is there at once
+	shut             // reads nothing: what TLS can still give, it has already
 )
 
 // nothing says that a socket has nothing to read. TLS takes it for a passing condition.
@@ -41,7 +40,7 @@ func (s *socket) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	n, err := s.Conn.Write(b)
-	if s.pry != patient || err == nil || errors.Is(err, net.ErrClosed) {
+	if !s.patient || err == nil || errors.Is(err, net.ErrClosed) {
 		return n, err
 	}
 	s.broken = true

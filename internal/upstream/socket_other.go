@@ -11,11 +11,14 @@ const ownConns = false
 
 type socket struct {
 	net.Conn
-	pry    pry
-	broken bool
+	pry     pry
+	patient bool
+	broken  bool
 }
 
 func newSocket(c net.Conn) (*socket, error) { return &socket{Conn: c}, nil }
+
+func (s *socket) fill(in *buffer) (int, error) { return in.readFrom(s.Conn) }
 
 func (s *socket) readNow([]byte) (int, error) { panic("BUG: a socket of this system was looked into") }
 

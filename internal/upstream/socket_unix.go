@@ -5,6 +5,7 @@ package upstream
 import (
 	"io"
 	"net"
+	"os"
 	"syscall"
 )
 
@@ -15,15 +16,17 @@ const ownConns = true
 // Close and what waits may be called while something else is.
 type socket struct {
 	net.Conn
-	raw    syscall.RawConn
-	pry    pry
-	broken bool // patient: writing failed
+	raw     syscall.RawConn // nil: it is not the system's
+	pry     pry
+	patient bool // does not report that a write failed, see Write
+	broken  bool // it is patient, and writing failed
 
 	// What the functions below work on; made once, so that asking allocates nothing.
-	buf         []byte
-	n           int
-	err         error
-	read, write func(fd uintptr) bool
+	buf               []byte
+	in                *buffer
+	n                 int
+	err               error
+	read, late, write func(fd uintptr) bool
 }
 
 func newSocket(c net.Conn) (*socket, error) {
@@ -35,6 +38,11 @@ func newSocket(c net.Conn) (*socket, error) {
 	s.read = func(fd uintptr) bool {
 		s.n, s.err = again(func(b []byte) (int, error) { return syscall.Read(int(fd), b) }, s.buf)
 		return true
+	}
+	s.late = func(fd uintptr) bool {
+		s.n, s.err = again(func(b []byte) (int, error) { return syscall.Read(int(fd), b) }, s.in.room())
+		s.in.filled(s.n)
+		return !wouldBlock(s.err)
 	}
 	s.write = func(fd uintptr) bool {
 		for s.n < len(s.buf) && s.err == nil {
@@ -75,6 +83,25 @@ func (s *socket) readNow(b []byte) (int, error) {
 		return 0, errNothing
 	}
 	return 0, s.err
+}
+
+// fill waits until there is something to read, and reads it into in, which takes memory only then.
+func (s *socket) fill(in *buffer) (int, error) {
+	if s.raw == nil {
+		return in.readFrom(s.Conn)
+	}
+	s.in = in
+	err := s.raw.Read(s.late)
+	s.in = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case s.err != nil:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: os.NewSyscallError("read", s.err)}
+	case s.n == 0:
+		return 0, io.EOF
+	}
+	return s.n, nil
 }
 
 // writeNow writes what the socket has room for. Less than all of b without an error means that the rest must wait.

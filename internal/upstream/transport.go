@@ -47,7 +47,7 @@ func newTransport(d *dialer, base, proxy *url.URL) *transport {
 			}
 			s, err := newSocket(raw)
 			if err == nil {
-				s.pry = patient
+				s.patient = true
 			}
 			return s, err
 		},
@@ -92,7 +92,7 @@ func (t *transport) taken() *conn {
 
 func (t *transport) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) {
 	if c := t.taken(); c != nil {
-		c.sock.pry = patient
+		c.sock.patient = true
 		return c.tls, nil
 	}
 	s, secured, err := t.dialer.dial(ctx)
@@ -103,7 +103,7 @@ func (t *transport) dialTLS(ctx context.Context, _, _ string) (net.Conn, error) 
 		t.other.add(newConn(t.other, s, secured))
 		return nil, errNotHTTP2
 	}
-	s.pry = patient
+	s.patient = true
 	return secured, nil
 }
 
