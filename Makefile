@@ -13,10 +13,10 @@ BUDGETS := $(addprefix ./internal/,app ledger llm mock proxy strategy telemetry 
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 GODIRS     = $(wildcard bench cmd examples internal tests)
 
-.PHONY: help build cross setup lint test fuzz bench profile soak image fmt clean $(PLATFORMS:%=dist/%)
+.PHONY: help build cross setup lint test fuzz bench bench-peers profile soak image fmt clean $(PLATFORMS:%=dist/%)
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/evenkeel, a static binary (VERSION=, BIN=, GOOS and GOARCH are heeded)
 	$(GOBUILD) -o $(BIN) ./cmd/evenkeel
@@ -43,6 +43,10 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 
 bench: setup ## compare with a direct connection and with nginx, takes 20 minutes (BENCHFLAGS=, for example --write=bench/RESULTS.md)
 	go run ./bench $(BENCHFLAGS)
+
+bench-peers: setup ## install HAProxy, Portkey, LiteLLM and the routers of SGLang and vLLM below .cache/peers and compare with them too (BENCHFLAGS=, for example --write=bench/PEERS.md)
+	scripts/peers
+	go run ./bench --peers=all $(BENCHFLAGS)
 
 profile: ## profile evenkeel under one load of the benchmark, into .cache/profile/CELL (CELL=small or several, as in small,held-2k)
 	go run ./bench --profile=.cache/profile --seconds=10 --cells=$(or $(CELL),small)
