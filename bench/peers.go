@@ -46,6 +46,8 @@ func (m servedModel) urls() []string {
 	return all
 }
 
+const routerHow = "a process for each model, with its own number of threads; its default policy, `cache_aware`; it logs errors only, as its log has no batches; its metrics are on"
+
 // peers are run as their manuals say for this use: as many workers or threads as there are cores where they can have
 // them, connections kept on both sides, streams not buffered, no authentication. A log line for each request is off where it
 // could only be written on its own, as nginx and evenkeel write theirs in batches.
@@ -54,16 +56,16 @@ var peers = []peer{
 		command: func(s site) []string { return []string{"haproxy", "-db", "-f", s.file} },
 		how:     "a process for each model, with a thread per core; round robin; its log is off, as it has no batches"},
 	{name: "sglang-router", apart: true, command: routerCommand("sglang_router"),
-		how: "a process for each model, with its own number of threads; its default policy, `cache_aware`; it logs errors only, as its log has no batches; its metrics are on"},
+		how: routerHow + ". It does not set TCP_NODELAY on its clients' connections, so the first tokens of a stream wait for the client's delayed acknowledgement"},
 	{name: "vllm-router", apart: true, command: routerCommand("vllm_router"),
-		how: "as sglang-router"},
+		how: routerHow},
 	{name: "portkey", fields: portkeyFields,
 		command: func(s site) []string {
 			return []string{"env", "NODE_ENV=production", "node", filepath.Join(s.home, "node_modules/@portkey-ai/gateway/build/start-server.js"), "--headless", "--port=" + s.port}
 		},
 		how: "one process, as it has no workers; `loadbalance` over the engines, in the header `x-portkey-config` of each request; it has no log of requests. Its dependency `@hono/node-server` is held at 1.13.8: with 1.14 and later it answers every stream with status 500"},
 	{name: "litellm", config: litellmConfig, command: litellmCommand,
-		how: "a worker process per core; its default strategy, `simple-shuffle`; no database, no callbacks; it logs errors only, as its log has no batches. 1.106 because releases since, 1.109.3 and 1.110.2, need packages that are not in the index"},
+		how: "a worker process per core; its default strategy, `simple-shuffle`; models with a price, no database, no callbacks; it logs errors only, as its log has no batches. 1.106 because releases since, 1.109.3 and 1.110.2, need packages that are not in the index"},
 }
 
 func isPeer(t target) bool {
@@ -142,12 +144,14 @@ func routerCommand(module string) func(s site) []string {
 	}
 }
 
+// litellmConfig gives models a price: without one LiteLLM looks for the reason at each request, which costs it more.
 func litellmConfig(s site) string {
 	var text strings.Builder
 	text.WriteString("model_list:\n")
 	for _, m := range s.models {
 		for _, url := range m.urls() {
-			fmt.Fprintf(&text, "  - {model_name: %q, litellm_params: {model: %q, api_base: %q, api_key: sk-bench}}\n", m.name, "openai/"+m.name, url+"/v1")
+			fmt.Fprintf(&text, "  - {model_name: %q, litellm_params: {model: %q, api_base: %q, api_key: sk-bench}, "+
+				"model_info: {input_cost_per_token: 0.000001, output_cost_per_token: 0.000002}}\n", m.name, "openai/"+m.name, url+"/v1")
 		}
 	}
 	text.WriteString("general_settings: {dangerously_permit_weak_or_unset_master_key: true}\n")

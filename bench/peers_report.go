@@ -59,7 +59,7 @@ func renderGuests(b *strings.Builder, guests []guest) {
 	}
 	for _, g := range guests {
 		if g.absent != "" {
-			fmt.Fprintf(b, "\n%s was not measured:\n\n```\n%s\n```\n", g.name, strings.ToValidUTF8(tail(g.absent), "?"))
+			fmt.Fprintf(b, "\n%s was not measured:\n\n```\n%s\n```\n", g.name, reason(g.absent))
 		}
 	}
 }
@@ -98,7 +98,7 @@ func renderPeerCell(b *strings.Builder, c cell, r results, all []target) {
 		cpu, mb := "– | – | –", "–"
 		if t != direct {
 			x := ratios(samples, t)
-			cpu = fmt.Sprintf("%.2f | %s | %s–%s", median(each(samples[t], sample.perUnit)), figure(median(x)), figure(slices.Min(x)), figure(slices.Max(x)))
+			cpu = fmt.Sprintf("%s | %s | %s–%s", figure(median(each(samples[t], sample.perUnit))), figure(median(x)), figure(slices.Min(x)), figure(slices.Max(x)))
 			mb = fmt.Sprintf("%.0f", median(each(samples[t], megabytes)))
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %.0f | %s |\n", t, cpu, mb, median(each(samples[t], sample.perSecond)), figure(pace))
@@ -111,7 +111,7 @@ func renderPeerCell(b *strings.Builder, c cell, r results, all []target) {
 	}
 	for _, t := range all {
 		if err := dropped[t]; err != nil {
-			fmt.Fprintf(b, "\n%s took no more part after %d rounds:\n\n```\n%s\n```\n", t, len(samples[t]), strings.ToValidUTF8(tail(err.Error()), "?"))
+			fmt.Fprintf(b, "\n%s took no more part after %d rounds:\n\n```\n%s\n```\n", t, len(samples[t]), reason(err.Error()))
 		}
 	}
 	if c.paced {
@@ -133,3 +133,6 @@ func renderPeerTally(b *strings.Builder, o options, r results, all []target) {
 		}
 	}
 }
+
+// reason is the end of a text that may hold a program's output, as it can stand in the report.
+func reason(text string) string { return strings.TrimSpace(strings.ToValidUTF8(tail(text), "?")) }

@@ -99,11 +99,16 @@ func eventually(ctx context.Context, p *process, holds func() bool) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w; the end of its output:\n%s", p.name, ctx.Err(), tail(p.output()))
 		case <-p.done:
-			return fmt.Errorf("%s has ended; the end of its output:\n%s", p.name, tail(p.output()))
+			return p.ended()
 		case <-look.C:
 		}
 	}
 	return nil
+}
+
+// ended says that the program has ended although it was needed.
+func (p *process) ended() error {
+	return fmt.Errorf("%s has ended; the end of its output:\n%s", p.name, tail(p.output()))
 }
 
 func tail(text string) string { return text[max(0, len(text)-4000):] }
@@ -120,8 +125,12 @@ func (p *process) usage() (usage, error) {
 	for _, pid := range append(descendantsOf(p.cmd.Process.Pid), p.cmd.Process.Pid) {
 		dir := "/proc/" + strconv.Itoa(pid)
 		stat, err := os.ReadFile(dir + "/stat")
-		if pid != p.cmd.Process.Pid && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)) {
-			continue // it has ended meanwhile
+		gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+		if gone && pid == p.cmd.Process.Pid {
+			return u, p.ended()
+		}
+		if gone {
+			continue
 		}
 		if err != nil {
 			return u, fmt.Errorf("%s: %w", p.name, err)
