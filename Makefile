@@ -44,7 +44,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s) each
 bench: setup ## compare with a direct connection and with nginx, takes 20 minutes (BENCHFLAGS=, for example --write=bench/RESULTS.md)
 	go run ./bench $(BENCHFLAGS)
 
-bench-peers: setup ## install HAProxy, Portkey, LiteLLM and the routers of SGLang and vLLM below .cache/peers and compare with them too (BENCHFLAGS=, for example --write=bench/PEERS.md)
+bench-peers: setup ## compare with HAProxy, Portkey, LiteLLM and the routers of SGLang and vLLM too, takes 30 minutes, and up to 10 to install them (BENCHFLAGS=, for example --write=bench/PEERS.md)
 	scripts/peers
 	go run ./bench --peers=all $(BENCHFLAGS)
 

@@ -163,8 +163,8 @@ func (c *client) run(ctx context.Context, next func() bool) {
 // once makes one request.
 func (c *client) once(ctx context.Context) {
 	var each watch
-	if c.load.cell.paced {
-		each = c.saw // a stream may be longer than the window: its events count as they come
+	if c.load.cell.paced || c.load.cell.stream && c.load.says != nil {
+		each = c.saw // a stream with a pace, or from someone slow, may be longer than the window: its events count as they come
 	}
 	c.asked = time.Now()
 	err := c.conn.ask(ctx, each)

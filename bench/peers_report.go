@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -98,7 +99,7 @@ func renderPeerCell(b *strings.Builder, c cell, r results, all []target) {
 		cpu, mb := "– | – | –", "–"
 		if t != direct {
 			x := ratios(samples, t)
-			cpu = fmt.Sprintf("%s | %s | %s–%s", figure(median(each(samples[t], sample.perUnit))), figure(median(x)), figure(slices.Min(x)), figure(slices.Max(x)))
+			cpu = fmt.Sprintf("%s | %s | %s", figure(median(each(samples[t], sample.perUnit))), figure(median(x)), span(x))
 			mb = fmt.Sprintf("%.0f", median(each(samples[t], megabytes)))
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %.0f | %s |\n", t, cpu, mb, median(each(samples[t], sample.perSecond)), figure(pace))
@@ -132,6 +133,14 @@ func renderPeerTally(b *strings.Builder, o options, r results, all []target) {
 			examples(b, c.name, t, r.tallies[c.name][t])
 		}
 	}
+}
+
+// span prints the least and the greatest of some ratios; – if one of them is none.
+func span(x []float64) string {
+	if slices.ContainsFunc(x, math.IsNaN) {
+		return "–"
+	}
+	return figure(slices.Min(x)) + "–" + figure(slices.Max(x))
 }
 
 // reason is the end of a text that may hold a program's output, as it can stand in the report.

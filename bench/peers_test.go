@@ -332,7 +332,7 @@ func TestOverloadIsTold(t *testing.T) {
 	}}}
 	var b strings.Builder
 	renderPeerCell(&b, fewer, r, append(slices.Clone(targets), "litellm", "portkey"))
-	for _, want := range []string{"in the same time: litellm, portkey.", "| litellm | 2500.00 | 2475.00 |", "| evenkeel | 2.04 | 2.02 | 2.02–2.02 |", "| portkey | – | – | –", "## Time added to paced-20 streams"} {
+	for _, want := range []string{"in the same time: litellm, portkey.", "| litellm | 2500.00 | 2475.00 |", "| evenkeel | 2.04 | 2.02 | 2.02–2.02 |", "| portkey | – | – | – | 0 | 0 | 0.00 |", "## Time added to paced-20 streams"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}
