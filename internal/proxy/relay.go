@@ -115,6 +115,9 @@ func (r *reply) fail(f *exchange.Failure) {
 	}
 	stream := r.shape == events && !r.src.raw() || r.minimal
 	if !stream {
+		if r.headSent {
+			r.flush() // breaking the connection would drop what came before
+		}
 		r.abort = true
 		return
 	}
