@@ -201,7 +201,8 @@ func TestC08NoFileDescriptors(t *testing.T) {
 		ErrorLog: log.New(io.Discard, "", 0)}
 	ended := make(chan error, 1)
 	begun := time.Now()
-	go func() { ended <- l.serve(s, source) }() // ends with s.Close
+	front := l.web(s)
+	go func() { ended <- front.Serve(l.limit(s, source)) }() // ends with front.Close
 	c, err := held(t, "127.0.0.1", socket.Addr().String())
 	if err != nil {
 		t.Errorf("a client was not served: %v", err)
@@ -216,7 +217,7 @@ func TestC08NoFileDescriptors(t *testing.T) {
 		t.Errorf("logged %q, want one line with the reason", text)
 	}
 	c.Close()
-	s.Close()
+	front.Close()
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"evenkeel/internal/config"
+	"evenkeel/internal/http1"
 	"evenkeel/internal/telemetry"
 )
 
@@ -67,13 +68,31 @@ func (l listeners) watch(ctx context.Context) {
 	work.Wait()
 }
 
-// serve is s.Serve on the socket, within the listener's limits.
-func (l *listener) serve(s *http.Server, socket net.Listener) error {
-	limited := newLimitedListener(socket, l.limits, l.metrics, l.logger)
-	s.ConnState = limited.state
+// web is a server: net/http's, or http1's over it.
+type web interface {
+	Serve(net.Listener) error
+	SetKeepAlivesEnabled(bool)
+	Shutdown(context.Context) error
+	Close() error
+}
+
+// web returns what serves the listener. Usual requests over plain connections need not pay for net/http.
+func (l *listener) web(s *http.Server) web {
 	if l.identity == nil {
-		return s.Serve(limited)
+		return &http1.Server{Std: s}
 	}
 	s.TLSConfig = l.identity.server()
-	return s.ServeTLS(limited, "", "")
+	return secured{s}
+}
+
+// secured is a server whose connections begin with TLS.
+type secured struct{ *http.Server }
+
+func (s secured) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
+
+// limit returns the socket within the listener's limits. Its connections are s's.
+func (l *listener) limit(s *http.Server, socket net.Listener) net.Listener {
+	limited := newLimitedListener(socket, l.limits, l.metrics, l.logger)
+	s.ConnState = limited.state
+	return limited
 }

@@ -91,16 +91,20 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	}))
 	metrics := a.server(a.metrics.Handler())
 	failed := make(chan error, 3)
-	serve := func(s *http.Server, l net.Listener, as *listener) {
+	var servers []web
+	serve := func(s *http.Server, l net.Listener, as *listener) web {
 		if l == nil {
-			return
+			return nil
 		}
 		a.logger.Info("listening", "for", as.name, "addr", l.Addr().String(), "tls", as.identity != nil)
+		w, socket := as.web(s), as.limit(s, l)
+		servers = append(servers, w)
 		work.Go(func() {
-			if err := as.serve(s, l); !errors.Is(err, http.ErrServerClosed) {
+			if err := w.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("%s listener: %w", as.name, err)
 			}
 		})
+		return w
 	}
 	serve(admin, l.Admin, a.listeners.admin)
 	serve(metrics, l.Metrics, a.listeners.metrics)
@@ -109,15 +113,15 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	case <-time.After(firstLook):
 	case <-ctx.Done():
 	}
-	serve(data, proxy.Listener(l.Data), a.listeners.data)
+	front := serve(data, proxy.Listener(l.Data), a.listeners.data)
 
 	var err error
 	select {
 	case <-ctx.Done():
-		a.drain(data)
+		a.drain(front)
 	case err = <-failed:
 	}
-	for _, s := range []*http.Server{data, admin, metrics} {
+	for _, s := range servers {
 		_ = s.Close() // nothing runs on them any more that could be saved
 	}
 	a.closeEndpoints()
@@ -149,7 +153,7 @@ func (a *App) server(h http.Handler) *http.Server {
 
 // drain lets running requests finish. The listener stays open meanwhile, so that /readyz can say no and late
 // requests are not refused.
-func (a *App) drain(data *http.Server) {
+func (a *App) drain(data web) {
 	limit := a.current.Load().Config.DrainTimeout
 	a.proxy.Drain()
 	data.SetKeepAlivesEnabled(false)

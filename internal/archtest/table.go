@@ -20,6 +20,7 @@ var mayImport = map[string][]string{
 	"llm":       {"route", "secret"},
 	"policy":    {"route", "config"},
 	"exchange":  {"route", "policy", "quota", "llm"},
+	"http1":     {},
 	"upstream":  {"secret", "llm"},
 	"ledger":    {"exchange", "route", "quota"},
 	"telemetry": {"exchange", "route", "quota"},
@@ -32,7 +33,7 @@ var mayImport = map[string][]string{
 	"mock":      {"engine"},
 	"sim":       {"engine", "exchange", "route", "strategy", "policy", "quota"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
-		"discovery", "health", "proxy", "epp", "console"},
+		"discovery", "health", "http1", "proxy", "epp", "console"},
 	"cli": {"app", "sim", "mock", "config"},
 }
 
