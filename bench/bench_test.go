@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"math"
 	"os"
 	"os/exec"
@@ -17,7 +18,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if told := os.Getenv(recoderVariable); told != "" {
+		log.Fatal(recoder(told)) // this process is a peer in a test
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // needNginx fails in CI, where setup has run, and elsewhere skips with the way to get nginx.
 func needNginx(t *testing.T) {

@@ -189,12 +189,11 @@ func FuzzGist(f *testing.F) {
 	})
 }
 
-// TestRecoder is no test but a program for TestPeersTakePart: a gateway that decodes answers and encodes them again.
-func TestRecoder(t *testing.T) {
-	told := os.Getenv("BENCH_RECODER") // address to listen on, engine, what in a request makes it die
-	if told == "" {
-		t.Skip("it runs for TestPeersTakePart")
-	}
+// recoderVariable makes of a test program a gateway: its address, its engine, and what in a request makes it die.
+const recoderVariable = "EVENKEEL_BENCH_RECODER"
+
+// recoder is a gateway that decodes answers and encodes them again. It serves until a signal ends it.
+func recoder(told string) error {
 	address, more, _ := strings.Cut(told, " ")
 	engine, fatal, _ := strings.Cut(more, " ")
 	recode := func(w io.Writer, data []byte) {
@@ -230,9 +229,9 @@ func TestRecoder(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	t.Fatal(http.Serve(l, http.HandlerFunc(handler))) // until a signal ends it
+	return http.Serve(l, http.HandlerFunc(handler))
 }
 
 // Peers take part beside the others. Those who cannot, or no longer, are told of with the reason and stop nobody.
@@ -251,9 +250,9 @@ func TestPeersTakePart(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	recoder := func(fatal string) func(s site) []string {
+	recodes := func(fatal string) func(s site) []string {
 		return func(s site) []string {
-			return []string{"env", "BENCH_RECODER=" + s.address() + " " + s.models[0].engines[0] + " " + fatal, os.Args[0], "-test.run=^TestRecoder$"}
+			return []string{"env", recoderVariable + "=" + s.address() + " " + s.models[0].engines[0] + " " + fatal, os.Args[0]}
 		}
 	}
 	// The names are known ones, the programs are not theirs.
@@ -263,8 +262,8 @@ func TestPeersTakePart(t *testing.T) {
 		}, config: func(s site) string {
 			return fmt.Sprintf("listen: %s\nadmin: 127.0.0.1:0\nendpoints: {e: {url: %s}}\n", s.address(), s.models[0].urls()[0])
 		}},
-		{name: "litellm", how: "recodes", command: recoder("")},
-		{name: "portkey", how: "dies", command: recoder(`"max_tokens":20,`)},
+		{name: "litellm", how: "recodes", command: recodes("")},
+		{name: "portkey", how: "dies", command: recodes(`"max_tokens":20,`)},
 		{name: "vllm-router", how: "does not start", command: func(site) []string { return []string{"sh", "-c", "echo out of order; exit 1"} }},
 	}
 	folder := t.TempDir()
