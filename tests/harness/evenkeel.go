@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	_ "evenkeel/internal/cli" // what the program is made of: else go test takes results of an older one from its cache
 )
 
 // Balancer is a running evenkeel.
