@@ -42,6 +42,8 @@ func (t ListenerTLS) On() bool { return t.Cert != "" }
 type Certificates struct {
 	Pair      tls.Certificate // with its Leaf
 	ClientCAs *x509.CertPool  // nil if clients need no certificate
+
+	authorities []*x509.Certificate // in ClientCAs
 }
 
 // Load reads the files as they are now. The error names the setting and the file, and is of type *FileError.
@@ -54,14 +56,31 @@ func (t ListenerTLS) load(read reader) (Certificates, error) {
 		return Certificates{}, err
 	}
 	if t.ClientCA != "" {
-		authorities, err := loadAuthorities(read, "client_ca", t.ClientCA)
-		if err != nil {
+		if c.authorities, err = loadAuthorities(read, "client_ca", t.ClientCA); err != nil {
 			return Certificates{}, err
 		}
-		c.ClientCAs = x509.NewCertPool()
-		for _, a := range authorities {
-			c.ClientCAs.AddCert(a)
+		c.ClientCAs = pool(c.authorities)
+	}
+	return c, nil
+}
+
+// Load reads the files as they are now, for a client. The error names the key of the setting and the file, and is of type
+// *FileError.
+func (t EndpointTLS) Load() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CA != "" {
+		authorities, err := loadAuthorities(readPEM, "ca", t.CA)
+		if err != nil {
+			return nil, err
 		}
+		c.RootCAs = pool(authorities)
+	}
+	if t.Cert != "" {
+		pair, err := loadPair(readPEM, t.Cert, t.Key)
+		if err != nil {
+			return nil, err
+		}
+		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
 }
@@ -71,10 +90,16 @@ type FileError struct {
 	Key  string // of the setting, in its section
 	File string
 	Text string // what is wrong, and what to do
+
+	missing bool // there is no such file
 }
 
 // Error implements error.
 func (e *FileError) Error() string { return fmt.Sprintf("%s: %s %s", e.Key, show(e.File), e.Text) }
+
+func badFile(key, name, format string, args ...any) *FileError {
+	return &FileError{Key: key, File: name, Text: fmt.Sprintf(format, args...)}
+}
 
 // reader reads a file of certificates or keys.
 type reader func(name string) ([]byte, error)
@@ -101,18 +126,15 @@ func readPEM(name string) ([]byte, error) {
 
 func readFileOf(read reader, key, name string) ([]byte, error) {
 	data, err := read(name)
-	text := ""
 	switch {
 	case err == nil:
 		return data, nil
 	case errors.Is(err, fs.ErrNotExist):
-		text = "does not exist; a relative path starts at the directory of its config file"
+		return nil, &FileError{key, name, "does not exist", true}
 	case errors.Is(err, fs.ErrPermission):
-		text = "cannot be read: permission denied; give it to the user that runs evenkeel"
-	default:
-		text = "cannot be read: " + reason(err)
+		return nil, badFile(key, name, "cannot be read: permission denied; give it to the user that runs evenkeel")
 	}
-	return nil, &FileError{key, name, text}
+	return nil, badFile(key, name, "cannot be read: %s", reason(err))
 }
 
 // loadPair reads a certificate and its key.
@@ -129,20 +151,20 @@ func loadPair(read reader, cert, key string) (tls.Certificate, error) {
 	_, keys := blocks(private)
 	switch {
 	case len(certs) == 0 && hasKey(others):
-		return tls.Certificate{}, &FileError{"cert", cert, "holds a private key and no certificate; are cert and key switched?"}
+		return tls.Certificate{}, badFile("cert", cert, "holds a private key and no certificate; are cert and key switched?")
 	case len(certs) == 0:
-		return tls.Certificate{}, &FileError{"cert", cert, "holds no certificate; it must be PEM, with -----BEGIN CERTIFICATE-----"}
+		return tls.Certificate{}, badFile("cert", cert, "holds no certificate; it must be PEM, with -----BEGIN CERTIFICATE-----")
 	case !hasKey(keys):
-		return tls.Certificate{}, &FileError{"key", key, "holds no private key; it must be PEM, with -----BEGIN PRIVATE KEY-----"}
+		return tls.Certificate{}, badFile("key", key, "holds no private key; it must be PEM, with -----BEGIN PRIVATE KEY-----")
 	case bytes.Contains(private, []byte("ENCRYPTED")):
-		return tls.Certificate{}, &FileError{"key", key, "is locked by a passphrase; write it without one: openssl pkey -in KEY -out KEY-WITHOUT"}
+		return tls.Certificate{}, badFile("key", key, "is locked by a passphrase; write it without one: openssl pkey -in KEY -out KEY-WITHOUT")
 	}
 	if err := wellFormed("cert", cert, certs); err != nil {
 		return tls.Certificate{}, err
 	}
 	pair, err := tls.X509KeyPair(chain, private)
 	if err != nil {
-		return tls.Certificate{}, &FileError{"key", key, fmt.Sprintf("does not go with the certificate in %s: %s", show(cert), strings.TrimPrefix(err.Error(), "tls: "))}
+		return tls.Certificate{}, badFile("key", key, "does not go with the certificate in %s: %s", show(cert), strings.TrimPrefix(err.Error(), "tls: "))
 	}
 	return pair, nil
 }
@@ -155,7 +177,7 @@ func loadAuthorities(read reader, key, name string) ([]*x509.Certificate, error)
 	}
 	certs, _ := blocks(data)
 	if len(certs) == 0 {
-		return nil, &FileError{key, name, "holds no certificate; it must be PEM, with -----BEGIN CERTIFICATE-----"}
+		return nil, badFile(key, name, "holds no certificate; it must be PEM, with -----BEGIN CERTIFICATE-----")
 	}
 	if err := wellFormed(key, name, certs); err != nil {
 		return nil, err
@@ -167,10 +189,18 @@ func loadAuthorities(read reader, key, name string) ([]*x509.Certificate, error)
 	return authorities, nil
 }
 
+func pool(authorities []*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, a := range authorities {
+		p.AddCert(a)
+	}
+	return p
+}
+
 func wellFormed(key, name string, certs [][]byte) error {
 	for i, der := range certs {
 		if _, err := x509.ParseCertificate(der); err != nil {
-			return &FileError{key, name, fmt.Sprintf("holds a certificate that is broken (the %d. of %d): %s", i+1, len(certs), strings.TrimPrefix(err.Error(), "x509: "))}
+			return badFile(key, name, "holds a certificate that is broken (the %d. of %d): %s", i+1, len(certs), strings.TrimPrefix(err.Error(), "x509: "))
 		}
 	}
 	return nil
@@ -205,16 +235,18 @@ func hasKey(names []string) bool {
 // 90-day certificate's life.
 const expiresSoon = 14 * 24 * time.Hour
 
+// expiryForm is how a certificate's end is written.
+const expiryForm = "2006-01-02 15:04 MST"
+
 // Expiry says what is to be known about a certificate's time, empty if it is far from its ends.
 func Expiry(c *x509.Certificate, now time.Time) string {
-	const day = "2006-01-02 15:04 MST"
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Sprintf("the certificate has expired on %s, so clients refuse it; renew it", c.NotAfter.UTC().Format(day))
+		return fmt.Sprintf("the certificate has expired on %s, so clients refuse it; renew it", c.NotAfter.UTC().Format(expiryForm))
 	case now.Before(c.NotBefore):
-		return fmt.Sprintf("the certificate is valid only from %s on; is the clock right?", c.NotBefore.UTC().Format(day))
+		return fmt.Sprintf("the certificate is valid only from %s on; is the clock right?", c.NotBefore.UTC().Format(expiryForm))
 	case c.NotAfter.Sub(now) < expiresSoon:
-		return fmt.Sprintf("the certificate expires on %s; renew it, the new files are taken without a restart", c.NotAfter.UTC().Format(day))
+		return fmt.Sprintf("the certificate expires on %s; renew it, the new files are taken without a restart", c.NotAfter.UTC().Format(expiryForm))
 	}
 	return ""
 }
@@ -244,6 +276,7 @@ func (v *validator) listenerTLS(at *path, t ListenerTLS, read reader, now time.T
 		return
 	}
 	v.expiry(at.key("cert"), c.Pair.Leaf, now)
+	v.authorities(at.key("client_ca"), c.authorities, now)
 	if leaf := c.Pair.Leaf; len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
 		v.warn(at.key("cert"), "the certificate has no subject alternative name, so most clients refuse it; issue one with the names that clients connect to")
 	}
@@ -251,8 +284,10 @@ func (v *validator) listenerTLS(at *path, t ListenerTLS, read reader, now time.T
 
 func (v *validator) endpointTLS(at *path, t EndpointTLS, read reader, now time.Time) {
 	if t.CA != "" {
-		_, err := loadAuthorities(read, "ca", t.CA)
-		v.file(at, err)
+		authorities, err := loadAuthorities(read, "ca", t.CA)
+		if v.file(at, err) {
+			v.authorities(at.key("ca"), authorities, now)
+		}
 	}
 	if v.paired(at, t.Cert, t.Key) && t.Cert != "" {
 		pair, err := loadPair(read, t.Cert, t.Key)
@@ -279,7 +314,11 @@ func (v *validator) paired(at *path, cert, key string) bool {
 func (v *validator) file(at *path, err error) bool {
 	var bad *FileError
 	if errors.As(err, &bad) {
-		v.fail(at.key(bad.Key), "%s %s", show(bad.File), bad.Text)
+		hint := ""
+		if bad.missing {
+			hint = "; a relative path starts at the directory of its config file"
+		}
+		v.fail(at.key(bad.Key), "%s %s%s", show(bad.File), bad.Text, hint)
 	}
 	return err == nil
 }
@@ -288,4 +327,30 @@ func (v *validator) expiry(at *path, c *x509.Certificate, now time.Time) {
 	if text := Expiry(c, now); text != "" {
 		v.warn(at, "%s", text)
 	}
+}
+
+// authorities warns of those whose time is not now: what they signed is refused.
+func (v *validator) authorities(at *path, list []*x509.Certificate, now time.Time) {
+	for _, a := range list {
+		if text := authorityExpiry(a, len(list) > 1, now); text != "" {
+			v.warn(at, "%s", text)
+		}
+	}
+}
+
+// authorityExpiry is Expiry for an authority's certificate, which it names if it is one of several.
+func authorityExpiry(a *x509.Certificate, named bool, now time.Time) string {
+	who := "the authority"
+	if named {
+		who += " " + show(a.Subject.String())
+	}
+	switch {
+	case now.After(a.NotAfter):
+		return fmt.Sprintf("%s has expired on %s, so every certificate that it signed is refused; put the new one into the file", who, a.NotAfter.UTC().Format(expiryForm))
+	case now.Before(a.NotBefore):
+		return fmt.Sprintf("%s is valid only from %s on; is the clock right?", who, a.NotBefore.UTC().Format(expiryForm))
+	case a.NotAfter.Sub(now) < expiresSoon:
+		return fmt.Sprintf("%s expires on %s; put the new one into the file, it is taken without a restart", who, a.NotAfter.UTC().Format(expiryForm))
+	}
+	return ""
 }

@@ -25,12 +25,13 @@ func certificates(t testing.TB) (dir string, ca *certs.Authority) {
 	ca.Issue(t, time.Now().AddDate(1, 0, 0)).Write(t, dir, "nameless")
 	for name, data := range map[string][]byte{
 		"ca.pem": ca.PEM, "other.key": other.Key, "empty.pem": nil, "text.pem": []byte("no certificate"),
-		"both.pem":   slices.Concat(local.Cert, local.Key),
-		"chain.pem":  slices.Concat(local.Cert, ca.PEM),
-		"broken.pem": []byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"),
-		"half.pem":   slices.Concat(local.Cert, []byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")),
-		"locked.key": []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n"),
-		"huge.pem":   make([]byte, maxPEM+1),
+		"both.pem":    slices.Concat(local.Cert, local.Key),
+		"rotated.pem": slices.Concat(ca.PEM, ca.Issue(t, time.Now().Add(-time.Hour), "localhost").Cert),
+		"chain.pem":   slices.Concat(local.Cert, ca.PEM),
+		"broken.pem":  []byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"),
+		"half.pem":    slices.Concat(local.Cert, []byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")),
+		"locked.key":  []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n"),
+		"huge.pem":    make([]byte, maxPEM+1),
 	} {
 		certs.WriteFile(t, dir, name, data)
 	}
@@ -80,6 +81,9 @@ func TestTLSFiles(t *testing.T) {
 	f("admin_tls: {cert: good.pem, key: good.key, client_ca: half.pem}", "admin_tls.client_ca: \"DIR/half.pem\" holds a certificate that is broken")
 	f("tls: {cert: expired.pem, key: expired.key}", "c.yaml:1:7: tls.cert: the certificate has expired on ")
 	f("tls: {cert: soon.pem, key: soon.key}", "renew it, the new files are taken without a restart")
+	f("tls: {cert: good.pem, key: good.key, client_ca: expired.pem}", "c.yaml:1:38: tls.client_ca: the authority has expired on ")
+	f("admin_tls: {cert: good.pem, key: good.key, client_ca: soon.pem}", "admin_tls.client_ca: the authority expires on ")
+	f("tls: {cert: good.pem, key: good.key, client_ca: rotated.pem}", `tls.client_ca: the authority "CN=test" has expired on `)
 	f("tls: {cert: nameless.pem, key: nameless.key}", "tls.cert: the certificate has no subject alternative name")
 
 	f("tls: {cert: good.pem}", "c.yaml:1:7: tls.cert: needs key beside it, the other half of the pair")
@@ -110,6 +114,8 @@ func TestEndpointTLSFiles(t *testing.T) {
 	}
 	f("url: https://e, tls: {ca: ca.pem, cert: good.pem, key: good.key, server_name: gpu-1.internal}", "")
 	f("url: https://e, tls: {ca: nothing.pem}", `endpoints.e.tls.ca: "DIR/nothing.pem" does not exist`)
+	f("url: https://e, tls: {ca: expired.pem}", "endpoints.e.tls.ca: the authority has expired on ")
+	f("url: https://e, tls: {ca: soon.pem}", "it is taken without a restart")
 	f("url: https://e, tls: {cert: good.pem}", "endpoints.e.tls.cert: needs key beside it")
 	f("url: https://e, tls: {cert: soon.pem, key: soon.key}", "endpoints.e.tls.cert: the certificate expires on ")
 	f("url: https://e, tls: {server_name: 'a b'}", `endpoints.e.tls.server_name: must be the name of a host, is "a b"`)
@@ -165,6 +171,30 @@ func TestExpiry(t *testing.T) {
 	f(-day, 13*day, "expires on 2026-06-14 12:00 UTC")
 	f(-2*day, -day, "has expired on 2026-05-31 12:00 UTC")
 	f(day, 90*day, "valid only from 2026-06-02 12:00 UTC")
+}
+
+// TestEndpointTLSLoad: errors name the key and the file.
+func TestEndpointTLSLoad(t *testing.T) {
+	dir, ca := certificates(t)
+	f := func(files EndpointTLS, want string) {
+		t.Helper()
+		c, err := files.Load()
+		var bad *FileError
+		switch {
+		case want == "" && (err != nil || (files.CA != "") != (c.RootCAs != nil) || (files.Cert != "") != (len(c.Certificates) == 1)):
+			t.Errorf("%+v: %v, %+v", files, err, c)
+		case want == "" && files.CA != "" && !c.RootCAs.Equal(ca.Pool()):
+			t.Errorf("%+v: other authorities", files)
+		case want != "" && (!errors.As(err, &bad) || err.Error() != want):
+			t.Errorf("%+v: %v, want %s", files, err, want)
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	f(EndpointTLS{}, "")
+	f(EndpointTLS{CA: in("ca.pem")}, "")
+	f(EndpointTLS{CA: in("ca.pem"), Cert: in("good.pem"), Key: in("good.key")}, "")
+	f(EndpointTLS{CA: in("none.pem")}, fmt.Sprintf("ca: %q does not exist", in("none.pem")))
+	f(EndpointTLS{Cert: in("good.pem"), Key: in("none.key")}, fmt.Sprintf("key: %q does not exist", in("none.key")))
 }
 
 // FuzzPEM feeds any bytes as a file of certificates, of a key and of authorities.
