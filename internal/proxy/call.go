@@ -99,10 +99,6 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request, g *Generation, api 
 // serve runs the exchange of a request that was begun, from its body to its record.
 func (c *call) serve() {
 	defer c.close()
-	if c.client != nil {
-		c.client.watch(true)
-		defer c.client.watch(false)
-	}
 	if failure := c.held.read(c.w, c.r, &c.p.bodies, c.g); failure != nil {
 		if c.wasCut() {
 			failure = &llm.Error{Status: http.StatusServiceUnavailable, Code: "evenkeel_shutting_down", Message: "The balancer is shutting down."}

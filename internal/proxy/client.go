@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// Listener wraps the listener that clients connect to. With ConnContext in the same http.Server, requests cost less:
-// net/http watches for a client that leaves by a goroutine that reads from its connection, and sets seven deadlines
-// for each request. Where the system has better means, the first is done by epoll, for requests that take longer than
-// an instant, and the second when a read finds that it has to wait. Connections that are no TCP, and systems without
-// epoll, are left as they are.
+// Listener wraps the listener that clients connect to. With ConnContext in the same server, requests cost less: a
+// deadline for reading is given to the socket only when a read has to wait and would not end in time, and a client that
+// leaves is noticed by epoll, without anybody who reads. Connections that are no TCP, and systems without epoll, are
+// left as they are.
 func Listener(l net.Listener) net.Listener {
 	if !canWatch {
 		return l
@@ -57,25 +56,15 @@ type clientConn struct {
 	*net.TCPConn
 
 	mu      sync.Mutex
-	watched bool      // a handler sees for itself whether the client leaves
 	reading bool      // a Read is under way
 	wanted  time.Time // the deadline for reading that was asked for
 	set     time.Time // the one that the socket has: wanted or, while nobody waits, any
 }
 
-// watch says whether the running handler looks after the client itself. It is switched off before the handler ends.
-func (c *clientConn) watch(on bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watched = on
-}
-
 // Read reads, with the deadline wanted.
 func (c *clientConn) Read(p []byte) (int, error) {
 	for {
-		if !c.begin(p) {
-			return 0, nil
-		}
+		c.begin()
 		n, err := c.TCPConn.Read(p)
 		if !c.again(n, err) {
 			return n, err
@@ -83,22 +72,15 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	}
 }
 
-// begin makes ready for a read. It reports false for the read that net/http makes beside a handler, of one byte, only
-// to see whether the client leaves: that it got nothing ends its watch without harm.
-func (c *clientConn) begin(p []byte) bool {
+// begin makes ready for a read.
+func (c *clientConn) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watched && len(p) == 1 {
-		return false
-	}
 	c.reading = true
-	if !c.set.IsZero() && c.set.Before(c.wanted) {
-		return true // if it passes first, again sets the later one
-	}
-	if !c.set.Equal(c.wanted) {
+	sooner := !c.set.IsZero() && c.set.Before(c.wanted) // if it passes first, again sets the later one
+	if !sooner && !c.set.Equal(c.wanted) {
 		c.apply()
 	}
-	return true
 }
 
 // again ends a read and reports whether it has to be repeated, since only an older, earlier deadline passed.

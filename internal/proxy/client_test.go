@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,15 +14,10 @@ import (
 	"evenkeel/internal/exchange"
 )
 
-// client is a world's front as the product has it, whose clients are watched by epoll where there is such a thing.
+// watching connects to a front of a world's that keeps connections.
 func (w *world) watching() net.Conn {
 	w.t.Helper()
-	front := httptest.NewUnstartedServer(w.proxy)
-	front.Listener = Listener(front.Listener)
-	front.Config.ConnContext = ConnContext
-	front.Start()
-	w.t.Cleanup(func() { front.Close(); w.proxy.Close() })
-	c, err := net.Dial("tcp", front.Listener.Addr().String())
+	c, err := net.Dial("tcp", w.serve(&http.Server{Handler: w.proxy}))
 	if err != nil {
 		w.t.Fatal(err)
 	}

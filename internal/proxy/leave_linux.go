@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 const canWatch = true
@@ -25,8 +26,9 @@ type leaves struct {
 
 // watched is a request, the one of that number of a call.
 type watched struct {
-	call  *call
-	epoch uint64
+	call   *call
+	epoch  uint64
+	client *clientConn
 }
 
 // leaveEvents are for the half of a connection that the client writes to, and for both; once for each add.
@@ -61,7 +63,7 @@ func (l *leaves) add(client *clientConn, c *call, epoch uint64) (token uint64) {
 	l.mu.Lock()
 	l.last++
 	token = l.last
-	l.waiting[token] = watched{c, epoch}
+	l.waiting[token] = watched{c, epoch, client}
 	l.mu.Unlock()
 	if !l.control(client, syscall.EPOLL_CTL_ADD, token) {
 		l.forget(token)
@@ -122,6 +124,7 @@ func (l *leaves) tell(token uint64) {
 	delete(l.waiting, token)
 	l.mu.Unlock()
 	if w.call != nil {
+		_ = w.client.SetWriteDeadline(time.Unix(1, 0)) // ends a write that waits for who has left
 		go w.call.left(w.epoch) // ends as soon as the call can take it; one may be writing to a slow client
 	}
 }

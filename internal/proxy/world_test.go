@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/http1"
 	"evenkeel/internal/llm"
 	"evenkeel/internal/route"
 	"evenkeel/internal/secret"
@@ -134,20 +136,46 @@ func (w *world) listen(o options, logger *slog.Logger) {
 	if o.wrap != nil {
 		handler = o.wrap(handler)
 	}
-	front := httptest.NewUnstartedServer(handler)
-	front.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
+	errors := slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
 	if o.h2 {
-		front.EnableHTTP2 = true
+		front := httptest.NewUnstartedServer(handler)
+		front.Config.ErrorLog, front.EnableHTTP2 = errors, true
 		front.StartTLS()
 		transport := front.Client().Transport.(*http.Transport)
 		transport.DisableCompression = true
 		w.client = transport
-	} else {
-		front.Start()
-		w.client = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+		w.t.Cleanup(front.Close)
+		w.url, w.addr = front.URL, front.Listener.Addr().String()
+		return
 	}
-	w.t.Cleanup(front.Close)
-	w.url, w.addr = front.URL, front.Listener.Addr().String()
+	w.addr = w.serve(&http.Server{Handler: handler, ErrorLog: errors})
+	w.url = "http://" + w.addr
+	w.client = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+}
+
+// serve runs a server as the product does, and returns its address.
+func (w *world) serve(s *http.Server) string {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.ConnContext = ConnContext
+	front := &http1.Server{Std: s}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = front.Serve(Listener(l)) // until it is closed
+	}()
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = front.Shutdown(ctx) // lets handlers end
+		_ = front.Close()
+		<-ended
+		w.proxy.Close()
+	})
+	return l.Addr().String()
 }
 
 // lockedBuffer is a log that goroutines share.

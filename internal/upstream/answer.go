@@ -290,8 +290,8 @@ func (h *head) response(c *conn, method string, stop *Stop) *http.Response {
 	a.Close = h.close || h.minor == 0 && !h.keepAlive || b.kind == untilClosed
 	// What has both framings, or one that its version does not have, may be read in two ways: RFC 9112 §6.3.
 	doubtful := h.coded && (h.length >= 0 || h.minor == 0)
-	// Who refuses a large request may not have read it, and often closes without a word.
-	refused := c.large && h.status >= 400
+	// Who refuses a request may not have read its body, and take that for the next request.
+	refused := c.bodied && h.status >= 400
 	b.reusable = !a.Close && !h.last && !doubtful && !refused
 	if c.keep = c.pool.idleTimeout; h.keep >= 0 { // a fifth less: it counts from when it sent the answer
 		c.keep = min(h.keep-h.keep/5, longestIdle)

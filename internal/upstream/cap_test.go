@@ -69,7 +69,7 @@ func TestCapHolds(t *testing.T) {
 func TestCapIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pool{idleTimeout: time.Hour, most: 1}
-		if c, w, _ := p.take(); c != nil || w != nil {
+		if c, w := p.take(); c != nil || w != nil {
 			t.Fatal("no right to make the first connection")
 		}
 		first := newConn(p, &socket{Conn: closing{closed: new(atomic.Int64)}}, nil)
@@ -78,7 +78,7 @@ func TestCapIsFair(t *testing.T) {
 		for i := range 5 {
 			go func() { // ends after its turn
 				var stop Stop
-				_, w, _ := p.take()
+				_, w := p.take()
 				c, err := w.wait(&stop)
 				if err != nil {
 					t.Error(err)

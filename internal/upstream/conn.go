@@ -38,7 +38,7 @@ type conn struct {
 	answered bool         // some of the answer came
 	broke    error        // why nothing more comes; nil while something may
 	failed   bool         // not all of the request could be written
-	large    bool         // it is more than the server can have read by chance
+	bodied   bool         // it has a body
 	writing  chan written // of what is written beside; nil if nothing is
 }
 
@@ -119,22 +119,16 @@ func (c *conn) came(n int, err error) (int, error) {
 
 // alive reports whether an idle connection may be used: it is not too old, the server has not closed it, and has
 // not said anything that nobody asked for.
-func (c *conn) alive(look bool) bool {
-	idle := time.Since(c.idleSince)
-	look = look || idle >= trusted
-	switch {
-	case idle >= c.keep:
+// It looks each time: what an endpoint says too much would be taken for the answer to the next request.
+func (c *conn) alive() bool {
+	if time.Since(c.idleSince) >= c.keep {
 		return false
-	case c.tls == nil && !look:
-		return true
 	}
 	var err error
 	if c.tls == nil {
 		_, err = c.sock.readNow(c.look[:])
 	} else { // which may hold records that it has not been asked for
-		if c.sock.pry = shut; look {
-			c.sock.pry = looks
-		}
+		c.sock.pry = looks
 		_, err = c.tls.Read(c.look[:])
 		c.sock.pry = waits
 	}
@@ -199,7 +193,7 @@ func (c *conn) send(t *target, r *Request) {
 		b, left[i] = append(b, left[i][:n]...), left[i][n:]
 	}
 	left[0], *buf = b, b
-	c.large = len(left[1])+len(left[2])+len(left[3]) > 0
+	c.bodied = r.length() > 0
 	if c.begin(&left) {
 		c.writing = make(chan written, 1)
 		go c.finish(c.writing, left, buf) // ends with the body, or when the connection is closed

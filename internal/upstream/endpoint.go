@@ -173,7 +173,7 @@ func (e *Endpoint) Do(stop *Stop, r *Request) (*http.Response, error) {
 	case stop.Cancelled():
 		failed.Class, failed.Unreachable = llm.None, false
 	case failed.Class == llm.Stale && e.pool != nil:
-		e.pool.stale()
+		e.pool.closeIdle()
 	}
 	return nil, failed
 }

@@ -71,11 +71,6 @@ func TestIdleConnectionThatEnded(t *testing.T) {
 					defer pool.mu.Unlock()
 					return len(pool.idle) == 0 || readable(pool.idle[0].sock.Conn)
 				})
-				pool.mu.Lock()
-				for _, c := range pool.idle {
-					c.idleSince = c.idleSince.Add(-trusted)
-				}
-				pool.mu.Unlock()
 			}
 		})
 	}
@@ -178,13 +173,14 @@ func TestResetAfterTheRequest(t *testing.T) {
 // Where no byte could be written, the error says so: the request can be sent again whatever it does.
 func TestNothingSent(t *testing.T) {
 	for _, size := range []int{2, inOnePiece + 1} {
-		e := newFake(t, dying(func(p *peer) { p.untilGone() })).endpoint(t)
+		over := make(chan struct{})
+		e := newFake(t, dying(func(*peer) { <-over })).endpoint(t)
 		mustFetch(t, e, post("{}"))
 		c := lastIdle(e)
 		if err := c.sock.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		c.idleSince = c.idleSince.Add(time.Hour) // nobody looks
+		time.AfterFunc(20*time.Millisecond, func() { close(over) }) // when nothing can be written any more
 		_, err := do(within(t), e, post(strings.Repeat("x", size)))
 		mustFail(t, err, llm.Stale, false, false)
 	}

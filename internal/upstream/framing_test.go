@@ -321,7 +321,7 @@ func BenchmarkHead(b *testing.B) {
 				b.Fatal(err)
 			}
 			_, _ = io.Copy(io.Discard, res.Body)
-			c, _, _ = c.pool.take()
+			c, _ = c.pool.take()
 		}
 	})
 	b.Run("net-http", func(b *testing.B) {

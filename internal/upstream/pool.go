@@ -15,10 +15,6 @@ const (
 	longestIdle = time.Minute
 	// maxIdle bounds unused connections per endpoint.
 	maxIdle = 1024
-	// trusted is how long a connection may have been idle to be used without a look at its socket, a system call:
-	// a server that keeps connections does not close them that soon. One that did is watched for waryFor.
-	trusted = 20 * time.Millisecond
-	waryFor = time.Minute
 )
 
 // pool holds the HTTP/1.1 connections to one address. A request is written and its answer read by the goroutine
@@ -35,7 +31,6 @@ type pool struct {
 	idle     []*conn     // the one used last at the end; none while calls wait
 	waiting  list.List   // of *waiter, the one that came first at the front; none while open < most
 	sweeping *time.Timer // set while there are idle connections
-	wary     time.Time   // until when no idle connection is trusted
 }
 
 // waiter is a call that waits for its turn.
@@ -58,7 +53,7 @@ func (p *pool) get(stop *Stop) (*conn, error) {
 		if stop.Cancelled() {
 			return nil, context.Canceled
 		}
-		c, w, look := p.take()
+		c, w := p.take()
 		if w != nil {
 			var err error
 			if c, err = w.wait(stop); err != nil {
@@ -68,31 +63,30 @@ func (p *pool) get(stop *Stop) (*conn, error) {
 		if c == nil {
 			return p.dial(stop)
 		}
-		if c.alive(look) {
+		if c.alive() {
 			return c, nil
 		}
 		c.end() // too old, or closed by the server
 	}
 }
 
-// take finds an idle connection, and whether it must be looked at however short it was idle; or returns the right
-// to make one (nil, nil), or else a place in the queue.
-func (p *pool) take() (c *conn, w *waiter, look bool) {
+// take finds an idle connection, or returns the right to make one (nil, nil), or else a place in the queue.
+func (p *pool) take() (c *conn, w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.idle); n > 0 {
 		c = p.idle[n-1]
 		p.idle[n-1] = nil
 		p.idle = p.idle[:n-1]
-		return c, nil, c.idleSince.Before(p.wary)
+		return c, nil
 	}
 	if p.most == 0 || p.open < p.most {
 		p.open++
-		return nil, nil, false
+		return nil, nil
 	}
 	w = &waiter{pool: p, ready: make(chan grant, 1)}
 	w.place = p.waiting.PushBack(w)
-	return nil, w, false
+	return nil, w
 }
 
 // wait returns a connection, or nil with the right to make one.
@@ -235,14 +229,6 @@ func (p *pool) sweep() {
 		return
 	}
 	p.sweeping.Reset(next)
-}
-
-// stale notes that a connection died just when it was used again: its siblings are likely as old.
-func (p *pool) stale() {
-	p.closeIdle()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.wary = time.Now().Add(waryFor)
 }
 
 func (p *pool) closeIdle() {
