@@ -124,6 +124,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	for _, s := range servers {
 		_ = s.Close() // nothing runs on them any more that could be saved
 	}
+	a.idleWithin(cutPatience, nil) // what was cut so tells its end
 	a.closeEndpoints()
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"syscall"
 	"time"
 
 	"evenkeel/internal/exchange"
@@ -75,7 +76,10 @@ func (c *call) failed(err error) *exchange.End {
 	end.Outcome.Detail = detailOf(err)
 	end.Outcome.Class = end.Class.String()
 	end.Outcome.Verdict = route.DeploymentFault
-	if end.Class == llm.Stale || end.Class == llm.None { // nobody's fault; and None is our own doing, which the exchange knows
+	switch {
+	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE): // ours: there is no file descriptor
+		end.Outcome.Verdict, end.Outcome.Unreachable = route.NotDeploymentFault, false
+	case end.Class == llm.Stale || end.Class == llm.None: // nobody's fault; and None is our own doing, which the exchange knows
 		end.Outcome.Verdict = route.NotDeploymentFault
 	}
 	return end

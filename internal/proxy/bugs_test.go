@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
 	"evenkeel/internal/route"
+	"evenkeel/internal/upstream"
 )
 
 // Faults that were found and fixed, each so that it cannot come back.
@@ -132,5 +136,14 @@ func TestSlowClientIsNotTheEndpointsFault(t *testing.T) {
 	}
 	if !strings.HasSuffix(stub.body.String(), doneEvent) {
 		t.Errorf("client got %q", stub.body.String())
+	}
+}
+
+// That the balancer has no file descriptor left says nothing of the endpoint it could not reach.
+func TestOwnLackOfDescriptorsIsNotTheEndpointsFault(t *testing.T) {
+	c := &call{}
+	end := c.failed(&upstream.Error{Class: llm.Connect, Unreachable: true, Err: os.NewSyscallError("socket", syscall.EMFILE)})
+	if o := end.Outcome; o.Verdict != route.NotDeploymentFault || o.Unreachable || !strings.Contains(o.Detail, "too many open files") {
+		t.Errorf("%+v", o)
 	}
 }

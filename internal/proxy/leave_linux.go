@@ -125,7 +125,7 @@ func (l *leaves) tell(token uint64) {
 	l.mu.Unlock()
 	if w.call != nil {
 		_ = w.client.SetWriteDeadline(time.Unix(1, 0)) // ends a write that waits for who has left
-		go w.call.left(w.epoch) // ends as soon as the call can take it; one may be writing to a slow client
+		go w.call.left(w.epoch)                        // ends as soon as the call can take it; one may be writing to a slow client
 	}
 }
 
