@@ -111,7 +111,7 @@ func tryOut(ctx context.Context, printed string) error {
 	if a.verdict != answerComplete {
 		return errors.New("the answer is not complete: " + a.reason)
 	}
-	story, err := fetchExplain(ctx, admin, "last", false)
+	story, err := adminClient{url: admin}.explain(ctx, "last", false)
 	if err == nil && !strings.Contains(story, a.engine) {
 		err = errors.New("explain does not name " + a.engine + ":\n" + story)
 	}

@@ -1,22 +1,14 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"net/http"
-	"net/url"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 )
 
 func newExplain() *cobra.Command {
-	var admin string
+	var admin adminClient
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain [--admin-url URL] ID|last",
@@ -25,10 +17,14 @@ func newExplain() *cobra.Command {
 served it, who was cut and why, what was chosen by which numbers, and what came of each attempt.
 
 The ID is in the response header x-evenkeel-id of every request for a model, and in the log.
-"last" is the request that ended last.`,
+"last" is the request that ended last.
+
+Where the admin listener speaks TLS (admin_tls), the URL begins with https://. --cacert names the authority that signed
+its certificate, unless the system knows it; --cert and --key are your own certificate, if it asks for one.`,
 		Example: `  evenkeel explain last
   evenkeel explain ek-3f2a9c0d5b7e1a64c8d0f2b1
-  evenkeel explain --json --admin-url 127.0.0.1:9081 last`,
+  evenkeel explain --json --admin-url 127.0.0.1:9081 last
+  evenkeel explain --admin-url https://lb:8081 --cacert ca.pem --cert me.pem --key me.key last`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError{fmt.Errorf("explain takes one ID, or the word last; got %d arguments", len(args))}
@@ -36,7 +32,7 @@ The ID is in the response header x-evenkeel-id of every request for a model, and
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := fetchExplain(cmd.Context(), admin, args[0], asJSON)
+			text, err := admin.explain(cmd.Context(), args[0], asJSON)
 			if err != nil {
 				return err
 			}
@@ -44,52 +40,11 @@ The ID is in the response header x-evenkeel-id of every request for a model, and
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin-url", "http://127.0.0.1:8081", "`URL` of the balancer's admin listener")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole record as JSON")
+	flags := cmd.Flags()
+	flags.StringVar(&admin.url, "admin-url", "127.0.0.1:8081", "`URL` of the balancer's admin listener; without http:// or https:// the flags below decide")
+	flags.StringVar(&admin.files.CA, "cacert", "", "`file` of the authorities that may sign its certificate (PEM; default the system's)")
+	flags.StringVar(&admin.files.Cert, "cert", "", "`file` of your own certificate (PEM)")
+	flags.StringVar(&admin.files.Key, "key", "", "`file` of its private key (PEM)")
+	flags.BoolVar(&asJSON, "json", false, "print the whole record as JSON")
 	return cmd
-}
-
-// fetchExplain gets one record from the admin listener.
-func fetchExplain(ctx context.Context, admin, id string, asJSON bool) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	given := admin
-	if !strings.Contains(admin, "://") {
-		admin = "http://" + admin
-	}
-	target := strings.TrimSuffix(admin, "/") + "/explain/" + url.PathEscape(id)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		return "", usageError{fmt.Errorf("--admin-url %q: %w", given, err)}
-	}
-	req.Header.Set("Accept", "text/plain")
-	if asJSON {
-		req.Header.Set("Accept", "application/json")
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("no balancer answers at %s: %w; is `evenkeel serve` running, and is this its --admin address?", admin, err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
-	if err != nil {
-		return "", fmt.Errorf("reading the answer of %s: %w", target, err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return "", refusal(admin, res, body)
-	}
-	return string(body), nil
-}
-
-// refusal words an answer that is not the record.
-func refusal(admin string, res *http.Response, body []byte) error {
-	var told struct{ Error string }
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	switch {
-	case kind == "text/plain":
-		return errors.New(strings.TrimSpace(string(body)))
-	case json.Unmarshal(body, &told) == nil && told.Error != "":
-		return errors.New(told.Error)
-	}
-	return fmt.Errorf("%s answers %s, but not as a balancer's admin listener does; is it the address given as --admin?", admin, res.Status)
 }

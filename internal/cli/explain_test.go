@@ -3,13 +3,20 @@
 package cli
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"evenkeel/internal/console"
 	"evenkeel/internal/mock"
+	"evenkeel/tests/certs"
 )
 
 func TestExplainARunningBalancer(t *testing.T) {
@@ -58,4 +65,52 @@ func TestExplainARunningBalancer(t *testing.T) {
 	if code, _, stderr := command("explain", "--admin-url", p.url, "last"); code != exitFailure || !strings.Contains(stderr, p.url+" answers 404 Not Found, but not as") {
 		t.Errorf("asked at the data listener: exit code %d, stderr %q", code, stderr)
 	}
+}
+
+// The admin listener of this balancer speaks TLS, and asks for a certificate.
+func TestExplainOverTLS(t *testing.T) {
+	dir, ca, other := t.TempDir(), certs.NewAuthority(t, "ours"), certs.NewAuthority(t, "theirs")
+	ca.Local(t).Write(t, dir, "server")
+	cert, key := ca.Local(t).Write(t, dir, "client")
+	strange, strangeKey := other.Local(t).Write(t, dir, "strange")
+	authority, wrong := certs.WriteFile(t, dir, "ca.pem", ca.PEM), certs.WriteFile(t, dir, "wrong.pem", other.PEM)
+	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, OutputTokens: 3})
+	p := serve(t, "--config", write(t, filepath.Join(dir, "c.yaml"), fmt.Sprintf(
+		"endpoints: {e: {url: %q}}\nadmin_tls: {cert: server.pem, key: server.key, client_ca: ca.pem}", e.URL())))
+	s := p.stream("")
+	s.rest()
+	address := hostPort(p.admin)
+	explain := func(code int, want string, args ...string) {
+		t.Helper()
+		got, stdout, stderr := command(append([]string{"explain", "last"}, args...)...)
+		if got != code || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("%q: exit code %d, want %d; %q does not say %q", args, got, code, stdout+stderr, want)
+		}
+	}
+	all := []string{"--cacert", authority, "--cert", cert, "--key", key}
+	p.await("the record is there", func() bool {
+		code, _, _ := command(append([]string{"explain", s.id, "--admin-url", "https://" + address}, all...)...)
+		return code == exitOK
+	})
+	explain(exitOK, s.id, append(all, "--admin-url", "https://"+address)...)
+	explain(exitOK, s.id, append(all, "--admin-url", address)...) // https is assumed
+	explain(exitFailure, "http://"+address+" speaks TLS: write https://", "--admin-url", address)
+	explain(exitFailure, "name the file of its authority with --cacert", "--admin-url", "https://"+address)
+	explain(exitFailure, fmt.Sprintf("not signed by an authority in --cacert %q", wrong), "--admin-url", address, "--cacert", wrong)
+	explain(exitFailure, "refuses a client without a certificate (tls: certificate required); name yours with --cert and --key", "--admin-url", address, "--cacert", authority)
+	explain(exitFailure, "admin_tls.client_ca", "--admin-url", address, "--cacert", authority, "--cert", strange, "--key", strangeKey)
+	elsewhere := httptest.NewUnstartedServer(http.NotFoundHandler())
+	elsewhere.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	elsewhere.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, time.Now().Add(time.Hour), "lb.internal").TLS(t)}}
+	elsewhere.StartTLS()
+	defer elsewhere.Close()
+	explain(exitFailure, "is for another name", "--admin-url", elsewhere.URL, "--cacert", authority)
+	plain := hostPort(p.url)
+	explain(exitFailure, "https://"+plain+" speaks plain HTTP: write http://", "--admin-url", plain, "--cacert", authority)
+	explain(exitUsage, "--cert needs --key beside it", "--cert", cert)
+	explain(exitUsage, "--key needs --cert beside it", "--key", key)
+	explain(exitUsage, "is plain HTTP, and --cacert", "--admin-url", "http://"+address, "--cacert", authority)
+	none := filepath.Join(dir, "none.pem")
+	explain(exitFailure, fmt.Sprintf("--cacert: %q does not exist\n", none), "--admin-url", address, "--cacert", none)
+	explain(exitFailure, fmt.Sprintf("--key: %q does not go with the certificate", strangeKey), "--admin-url", address, "--cert", cert, "--key", strangeKey)
 }
