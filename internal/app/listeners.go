@@ -94,5 +94,10 @@ func (s secured) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 func (l *listener) limit(s *http.Server, socket net.Listener) net.Listener {
 	limited := newLimitedListener(socket, l.limits, l.metrics, l.logger)
 	s.ConnState = limited.state
+	if l.identity != nil {
+		s.ErrorLog = handshakes{func(from, reason string) {
+			limited.refused(telemetry.RefusedHandshake, "error", reason, "from", from)
+		}, s.ErrorLog}.logger()
+	}
 	return limited
 }

@@ -149,10 +149,10 @@ var (
 	}
 	refusedConnections = &family{
 		name: "evenkeel_connections_refused_total", kind: counter, unit: "connections",
-		help: "Connections that were closed at once, or could not be taken.",
+		help: "Connections that were closed at once, could not be taken, or whose TLS handshake failed.",
 		labels: []label{
 			listener,
-			{"reason", "`max` and `per_address` (a limit below `connections`), `accept_error` (the system gave none, mostly for lack of file descriptors)"},
+			{"reason", "`max` and `per_address` (a limit below `connections`), `accept_error` (the system gave none, mostly for lack of file descriptors), `tls_handshake` (no valid certificate of a client, a client that refuses ours, or no TLS at all; the log says which)"},
 		},
 		query:   `sum by (reason) (rate(evenkeel_connections_refused_total[5m])) > 0`,
 		answers: "whether clients are turned away before they can ask, and why",

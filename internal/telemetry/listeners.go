@@ -22,12 +22,13 @@ const (
 	RefusedMax        Refusal = "max"
 	RefusedPerAddress Refusal = "per_address"
 	RefusedAccept     Refusal = "accept_error"
+	RefusedHandshake  Refusal = "tls_handshake" // it had been taken
 )
 
 // Listener returns the metrics of a listener, all at zero. name is data, admin or metrics.
 func (m *Metrics) Listener(name string) *Listener {
 	l := &Listener{m, name, m.connections.WithLabelValues(name), map[Refusal]prometheus.Counter{}}
-	for _, why := range []Refusal{RefusedMax, RefusedPerAddress, RefusedAccept} {
+	for _, why := range []Refusal{RefusedMax, RefusedPerAddress, RefusedAccept, RefusedHandshake} {
 		l.refused[why] = m.refused.WithLabelValues(name, string(why))
 	}
 	return l
