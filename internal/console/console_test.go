@@ -94,12 +94,12 @@ func TestRoutes(t *testing.T) {
 	f("/explain/last", 200, text, story, "Accept", "text/plain")
 	f("/explain/last", 200, asJSON, `"ttft_seconds": 0.398`, "Accept", "text/html,*/*;q=0.8")
 	f("/explain/last?format=xml", 400, asJSON, `format \"xml\" is not known: it is text or json`)
-	f("/explain/nobody", 404, asJSON, `no finished request \"nobody\" is known: 11 requests ended since the start; one that still runs is not among them`)
+	f("/explain/nobody", 404, asJSON, `no finished request \"nobody\" is known: 12 requests ended since the start; one that still runs is not among them`)
 	f("/explain/"+strings.Repeat("x", 5000), 404, asJSON, `xxx...\" is known`)
 	f("/explain/nobody?format=text", 404, text, `no finished request "nobody" is known`)
-	f("/explain", 200, asJSON, `"kept": 11`)
-	f("/explain?format=text", 200, text, "11 of 11 requests")
-	f("/explain?n=2&format=text", 200, text, "2 of 11 requests")
+	f("/explain", 200, asJSON, `"kept": 12`)
+	f("/explain?format=text", 200, text, "12 of 12 requests")
+	f("/explain?n=2&format=text", 200, text, "2 of 12 requests")
 	for _, n := range []string{"0", "-1", "1001", "x", "99999999999999999999"} {
 		f("/explain?n="+n, 400, asJSON, "it must be a number from 1 to 1000")
 	}
@@ -228,6 +228,22 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		f(403, "Origin", origin)
 	}
 	f(403, "Origin", "http://127.0.0.1:8081", "Origin", "http://evil.example")
+}
+
+// A refusal of a host says which are answered, and where more come from.
+func TestRefusedHostIsToldTheNames(t *testing.T) {
+	f := func(want string, names ...string) {
+		t.Helper()
+		w := get(Handler(Options{Ring: ledger.NewRing(0), Hosts: names}), "/", "Host", "lb-7:8081")
+		if text := w.Body.String(); w.Code != 403 || !strings.Contains(text, `host "lb-7:8081" is refused`) || !strings.Contains(text, ": ask by "+want+"; more names") ||
+			!strings.Contains(text, "admin_tls") || !strings.Contains(text, "admin: in the configuration") {
+			t.Errorf("%q: %d %s, want %q", names, w.Code, text, want)
+		}
+	}
+	f("IP address or localhost")
+	f("IP address or localhost", "127.0.0.1", "", "::1")
+	f("IP address, localhost or lb.example", "lb.example")
+	f("IP address, localhost, lb.example or lb", "0.0.0.0", "lb.example", "localhost", "lb", "lb.example")
 }
 
 func TestOnlyReads(t *testing.T) {

@@ -25,7 +25,8 @@ func guard(names []string, next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		if !hostAllowed(r.Host, names) {
 			writeText(w, http.StatusForbidden, fmt.Sprintf(
-				"host %q is refused: ask by IP address or as localhost (a page of another site could use a name of its own)\n", shortened(r.Host)))
+				"host %q is refused, since a page of another site could use a name of its own: ask by %s; more names are those of the certificate in admin_tls, and the host of admin: in the configuration\n",
+				shortened(r.Host), askable(names)))
 			return
 		}
 		for _, origin := range r.Header.Values("Origin") {
@@ -59,6 +60,17 @@ func hostAllowed(host string, names []string) bool {
 	}
 	name = strings.TrimSuffix(name, ".")
 	return strings.EqualFold(name, "localhost") || slices.ContainsFunc(names, func(n string) bool { return n != "" && strings.EqualFold(n, name) })
+}
+
+// askable lists what a client may ask by.
+func askable(names []string) string {
+	list := []string{"IP address", "localhost"}
+	for _, name := range names {
+		if _, err := netip.ParseAddr(name); err != nil && name != "" && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
 }
 
 func sameOrigin(origin, host string) bool {

@@ -164,6 +164,13 @@ func cutStream() *exchange.Record {
 	return r
 }
 
+// cutWhole is an answer that was not streamed.
+func cutWhole() *exchange.Record {
+	r := cutStream()
+	r.Facts.ID, r.Facts.Stream = "req-cut-whole", false
+	return r
+}
+
 func clientGone() *exchange.Record {
 	d := decision(0, 0, "qwen3-32b", "gpu-2/qwen3-32b", deployment("gpu-2/qwen3-32b", 1, 812, .31, 64))
 	return request("req-gone", 250*ms, exchange.ClientGone, 0,
@@ -208,7 +215,7 @@ var stories = []struct {
 	name   string
 	record func() *exchange.Record
 }{
-	{"simple", simple}, {"failover", failover}, {"queue_shed", queueShed}, {"all_out", allOut}, {"many", many}, {"cut_stream", cutStream},
+	{"simple", simple}, {"failover", failover}, {"queue_shed", queueShed}, {"all_out", allOut}, {"many", many}, {"cut_stream", cutStream}, {"cut_whole", cutWhole},
 	{"client_gone", clientGone}, {"fallback", fallback}, {"hostile", hostile}, {"unknown_model", unknownModel},
 }
 

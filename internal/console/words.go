@@ -107,7 +107,11 @@ func (e *Explanation) ending() string {
 	}
 	text := "The client was told: " + number(float64(f.Status)) + " " + clean(f.Code) + ": " + clean(f.Message)
 	if f.Cut {
-		text = "The answer broke after content had been sent. The client got an error event, no clean end: " + clean(f.Code) + ": " + clean(f.Message)
+		end := "The client got an error event, no clean end: "
+		if !e.Facts.Stream { // there is no form in which it could be told
+			end = "The client's connection (over HTTP/2: its stream) was broken, so that it does not take the part for the whole: "
+		}
+		text = "The answer broke after content had been sent. " + end + clean(f.Code) + ": " + clean(f.Message)
 	}
 	switch {
 	case f.Final:
