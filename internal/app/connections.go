@@ -39,6 +39,20 @@ func connectionsWithin(files int64) int64 {
 	return max((files-reserve)/2, files/4, 1)
 }
 
+// Limits returns the bounds in effect, also where the configuration leaves them to the process: of client connections at
+// the data listener (0 = none), and of the memory for request bodies, in bytes. Safe for concurrent use.
+func (a *App) Limits() (connections, bodyMemory int64) {
+	return a.listeners.data.limits.max.Load(), a.current.Load().Proxy.BodyMemory
+}
+
+// Warnings says what in a configuration does not go with this process.
+func Warnings(c *config.Config) []config.Warning {
+	if w, beyond := c.ConnectionsBeyond(openFiles()); beyond {
+		return []config.Warning{w}
+	}
+	return nil
+}
+
 // limitedListener closes connections beyond its limits as soon as they are accepted: whoever holds many cannot keep others
 // from being served, and a client that is turned away knows at once. Errors of the system, such as a lack of file
 // descriptors, are passed on: the server then waits up to a second and tries again, while clients wait in the backlog.

@@ -25,6 +25,9 @@ column, and exits 1 if there is anything. Nothing is connected.`,
 				return usageError{errors.New("name the configuration file to check: evenkeel check evenkeel.yaml")}
 			}
 			c, warnings, err := config.LoadFiles(files...)
+			if c != nil {
+				warnings = append(warnings, app.Warnings(c)...)
+			}
 			for _, w := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 			}

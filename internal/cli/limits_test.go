@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -108,5 +109,35 @@ func TestHangupAtTheEnd(t *testing.T) {
 		if code := p.exit(); code != 0 {
 			t.Errorf("exit code %d, want 0", code)
 		}
+	}
+}
+
+// The bounds in effect are in the log's first lines, and a bound that the limit of files makes useless is warned of.
+func TestLimitsAreTold(t *testing.T) {
+	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}})
+	limited := func(cmd *exec.Cmd) { withFiles(64, cmd) }
+	const warning = "connections.max: 5000 is never reached: this process may open 64 files"
+	f := func(settings string, warned bool, limits string) {
+		t.Helper()
+		file := write(t, filepath.Join(t.TempDir(), "c.yaml"), fmt.Sprintf("endpoints: {e: {url: %q}}\n%s", e.URL(), settings))
+		p := serveAs(t, limited, "--config", file)
+		if text := p.out.text(); strings.Contains(text, warning) != warned || !regexp.MustCompile(`msg="evenkeel starts" .* `+limits+"\n").MatchString(text) {
+			t.Errorf("%s: want %s, warned %v, in\n%s", settings, limits, warned, text)
+		}
+		write(t, file, fmt.Sprintf("endpoints: {e: {url: %q}}\nconnections: {max: 7}\nbody_memory: 50MiB", e.URL()))
+		p.signal(syscall.SIGHUP)
+		p.says(`msg="configuration reloaded"`, 1)
+		if text := p.out.text(); !strings.Contains(text, "connections_max=7 body_memory_mib=50\n") {
+			t.Errorf("the reload does not tell the new bounds:\n%s", text)
+		}
+	}
+	f("", false, `connections_max=16 body_memory_mib=\d+`) // a quarter of few files
+	f("connections: {max: 63}\nbody_memory: 96MiB", false, "connections_max=63 body_memory_mib=96")
+	f("connections: {max: 5000}\nbody_memory: 96MiB", true, "connections_max=5000 body_memory_mib=96")
+
+	file := write(t, filepath.Join(t.TempDir(), "c.yaml"), "endpoints: {e: {url: http://10.0.0.1}}\nconnections: {max: 5000}")
+	p := runAs(t, limited, "check", file)
+	if code, text := p.exit(), p.out.text(); code != exitOK || !strings.Contains(text, "c.yaml:2:15: "+warning) || !strings.Contains(text, "1 warning\n") {
+		t.Errorf("check: exit code %d, %s", code, text)
 	}
 }

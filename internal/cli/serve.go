@@ -96,7 +96,7 @@ func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, erro
 		return nil, warnings, err
 	}
 	f.override(c)
-	return c, warnings, c.Validate(app.CheckStrategy)
+	return c, append(warnings, app.Warnings(c)...), c.Validate(app.CheckStrategy)
 }
 
 // isConfigFile reports whether an argument that should be a URL names a file.
@@ -150,7 +150,7 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 		return err
 	}
 	defer reloadOn(cmd.Context(), hangup, a, f, urls, logger)()
-	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name)
+	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name, limits(a))
 	drain, stop := cutWhenAskedAgain(cmd.Context(), a, logger)
 	defer stop()
 	if err := a.Run(drain, listeners); err != nil {
@@ -158,6 +158,12 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	}
 	logger.Info("evenkeel ends")
 	return nil
+}
+
+// limits are the bounds in effect, for a line of the log.
+func limits(a *app.App) slog.Attr {
+	connections, bodies := a.Limits()
+	return slog.GroupAttrs("", slog.Int64("connections_max", connections), slog.Int64("body_memory_mib", bodies>>20)) // inlined
 }
 
 // reloadOn reads the files again at each SIGHUP. The returned function ends that and waits for it.
@@ -189,7 +195,7 @@ func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App, f serveF
 			for _, w := range warnings {
 				logger.Warn("configuration", "warning", w.String())
 			}
-			logger.Info("configuration reloaded", "serving", a.Summary())
+			logger.Info("configuration reloaded", "serving", a.Summary(), limits(a))
 		}
 	}()
 	return func() {

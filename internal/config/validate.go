@@ -119,6 +119,18 @@ func (v *validator) content() {
 	v.virtualKeys()
 }
 
+// ConnectionsBeyond returns the warning for a connections.max that a process which may open so many files (0 = any number)
+// never reaches, and whether it is one.
+func (c *Config) ConnectionsBeyond(files int64) (w Warning, beyond bool) {
+	if files <= 0 || int64(c.Connections.Max) < files {
+		return Warning{}, false
+	}
+	v := newValidator(c)
+	v.warn((*path)(nil).keys("connections", "max"), "%d is never reached: this process may open %d files, which connections to endpoints need too; "+
+		"beyond that clients wait without an answer. Raise the limit of files (ulimit -n, LimitNOFILE), or leave connections.max out", c.Connections.Max, files)
+	return v.warnings[0], true
+}
+
 func (v *validator) deadlines(at *path, d Deadlines) {
 	v.positive(at.key("deadline"), d.Deadline)
 	v.positive(at.key("first_token"), d.FirstToken)

@@ -44,3 +44,20 @@ func TestExposure(t *testing.T) {
 	f(`forward_headers[0]: "X-API-Key" is the client's credential; to send it upstream write credentials: client`,
 		func(c *Config) { c.ForwardHeaders = []string{"X-API-Key"} })
 }
+
+func TestConnectionsBeyond(t *testing.T) {
+	f := func(connections int, files int64, want bool) {
+		t.Helper()
+		c := Default()
+		c.Connections.Max = connections
+		w, beyond := c.ConnectionsBeyond(files)
+		if beyond != want || beyond != (w.Path == "connections.max") {
+			t.Errorf("%d with %d files: %v, %q", connections, files, beyond, w)
+		}
+	}
+	f(0, 1024, false)
+	f(1023, 1024, false)
+	f(1024, 1024, true)
+	f(100_000, 1024, true)
+	f(100_000, 0, false) // not bounded
+}
