@@ -193,9 +193,14 @@ func named(model string) string {
 	return model
 }
 
-// Handler answers scrapes.
+// Handler answers scrapes, at /metrics; anything else is not found.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "only GET /metrics is answered here", http.StatusNotFound)
+	})
+	return mux
 }
 
 // Reloaded says that the configuration was loaded, or that it could not be.

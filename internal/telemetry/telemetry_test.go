@@ -252,6 +252,25 @@ func TestReloaded(t *testing.T) {
 	f("0", "1234.5")
 }
 
+func TestOnlyMetricsAreAnswered(t *testing.T) {
+	h := newMetrics(t, &world{}).Handler()
+	f := func(method, target string, want int) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+		if has := strings.Contains(w.Body.String(), "evenkeel_build_info"); w.Code != want || has != (want == 200) {
+			t.Errorf("%s %s: %d, metrics %v, want %d", method, target, w.Code, has, want)
+		}
+	}
+	f("GET", "/metrics", 200)
+	f("GET", "/metrics?name=x", 200)
+	f("HEAD", "/metrics", 200)
+	for _, target := range []string{"/", "/metrics/", "/explain/last", "/debug/pprof/heap", "/livez", "/v1/models"} {
+		f("GET", target, 404)
+	}
+	f("POST", "/metrics", 404)
+}
+
 func TestNewNeedsItsSources(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("New accepted options without View and Known")
