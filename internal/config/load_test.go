@@ -160,7 +160,7 @@ func TestExampleStatesTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notDefaults := []string{"auth", "credentials", "virtual_keys", "forward_headers", "expose_headers"}
+	notDefaults := []string{"tls", "admin_tls", "auth", "credentials", "virtual_keys", "forward_headers", "expose_headers"}
 	var text strings.Builder
 	for line := range strings.SplitSeq(string(data), "\n") {
 		bare, isComment := strings.CutPrefix(line, "# ")
