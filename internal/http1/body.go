@@ -1,18 +1,12 @@
 package http1
 
-import (
-	"errors"
-	"io"
-)
+import "io"
 
 // body is a request's body of known length.
 type body struct {
 	conn *conn
 	left int64 // to be read
-	err  error
 }
-
-var errClosedBody = errors.New("http1: the body is closed")
 
 // Read reads on, from what came with the head first. io.EOF comes with the last byte.
 func (b *body) Read(p []byte) (n int, err error) {

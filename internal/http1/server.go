@@ -8,7 +8,6 @@ package http1
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -50,13 +49,13 @@ func (s *Server) Serve(l net.Listener) error {
 	defer others.Close()
 	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
-		switch temporary, ok := err.(net.Error); {
+		switch passing, ok := err.(interface{ Temporary() bool }); {
 		case err == nil:
 			pause = 0
 			s.start(c)
 		case s.closing.Load():
 			return http.ErrServerClosed
-		case ok && temporary.Temporary(): //nolint:staticcheck // as net/http: there is no other word for a lack of descriptors
+		case ok && passing.Temporary(): // a lack of file descriptors, mostly
 			pause = min(max(2*pause, 5*time.Millisecond), acceptPause)
 			time.Sleep(pause)
 		default:
@@ -338,7 +337,7 @@ func (c *conn) exchange() (keep bool) {
 
 func (c *conn) logf(format string, args ...any) {
 	if l := c.server.Std.ErrorLog; l != nil {
-		l.Print(fmt.Sprintf(format, args...))
+		l.Printf(format, args...)
 	}
 }
 

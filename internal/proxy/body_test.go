@@ -132,7 +132,7 @@ type errorReader struct{ error }
 
 func (e errorReader) Read([]byte) (int, error) { return 0, e.error }
 
-type timeout struct{ error }
+type timeout struct{}
 
 func (timeout) Error() string { return "i/o timeout" }
 func (timeout) Timeout() bool { return true }
