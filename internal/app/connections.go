@@ -85,8 +85,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		from := source(c)
 		if why := l.take(from); why != "" {
-			refuse(c)
 			l.refused(why, "limit", l.limit(why), "from", from.Addr().String())
+			refuse(c)
 			continue
 		}
 		l.metrics.Opened()

@@ -125,6 +125,9 @@ func sameLine(t *testing.T, isJSON bool, got, want string) bool {
 }
 
 func TestLineCostsNoAllocation(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools forget")
+	}
 	l := Lines{Out: io.Discard}
 	f := proxy.Finished{Record: &exchange.Record{Facts: route.Facts{ID: "ek-1", API: "chat", Model: "m"}, Attempts: []exchange.Attempt{{Deployment: "e/m"}}}}
 	if n := testing.AllocsPerRun(1000, func() { l.write(slog.LevelInfo, f) }); n > 0 {
