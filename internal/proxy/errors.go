@@ -21,13 +21,24 @@ func writeError(w http.ResponseWriter, api llm.API, e *llm.Error) {
 		h.Set(headerDepth, "0")
 	}
 	requestID(h, api)
-	if e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout {
+	if final(e.Status) {
 		h.Set("X-Should-Retry", "false")
 	}
 	body := e.Body(api.Dialect)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // the client may be gone; there is nothing more to tell it
+}
+
+// final reports whether repeating a request that got an error of ours with that status is useless.
+func final(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return false
+	case http.StatusHTTPVersionNotSupported, http.StatusLoopDetected:
+		return true
+	}
+	return status >= 400 && status < 500
 }
 
 // linger is called before a request is refused whose body was not read. A server that closes a connection with

@@ -153,7 +153,7 @@ const notReadyRetry = time.Second
 
 // reject turns a request away that nobody needs to be asked for, and tells of it as of any other.
 func (p *Proxy) reject(w http.ResponseWriter, api llm.API, f *route.Facts, e *llm.Error, stranger bool) {
-	failure := &exchange.Failure{Status: e.Status, Code: e.Code, Message: e.Message, Final: e.Status < 500}
+	failure := &exchange.Failure{Status: e.Status, Code: e.Code, Message: e.Message, Final: final(e.Status)}
 	if !failure.Final {
 		failure.RetryIn = notReadyRetry.Milliseconds()
 		retryHeaders(w.Header(), failure)
