@@ -278,5 +278,5 @@ func TestProfile(t *testing.T) {
 		}
 	}
 	f("small", "Type: cpu", "Type: alloc_space", "Type: alloc_objects", "Type: inuse_space", "Type: delay", "http1.(*conn).serve")
-	f("held-2k", "20 streams are open", "process_resident_memory_bytes", "go_memstats_stack_inuse_bytes", "Type: inuse_space", "Type: goroutine", "net/http.(*conn).serve")
+	f("held-2k", "20 streams are open", "process_resident_memory_bytes", "go_memstats_stack_inuse_bytes", "Type: inuse_space", "Type: goroutine", "http1.(*conn).serve")
 }
