@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,20 +20,10 @@ func memory(t testing.TB, e *harness.Balancer) int64 {
 	return metric(t, e, "process_resident_memory_bytes")
 }
 
-// metric reads a metric that has no labels.
+// metric reads a count without labels.
 func metric(t testing.TB, e *harness.Balancer, name string) int64 {
 	t.Helper()
-	_, page, err := harness.Get(e.AdminURL + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(page), "\n"+name+" ")
-	line, _, _ := strings.Cut(rest, "\n")
-	v, err := strconv.ParseFloat(line, 64)
-	if !ok || err != nil {
-		t.Fatalf("metric %s: %q", name, line)
-	}
-	return int64(v)
+	return int64(gauge(t, e, name))
 }
 
 // TestC04Heads: heads are bounded in bytes and in lines, both ways, and memory stays level.
