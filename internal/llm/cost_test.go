@@ -34,6 +34,7 @@ func chatOf(n int, text string) []byte {
 const (
 	proseText   = `It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. `
 	escapedText = `Some words of a prompt.\n`
+	speechText  = `The harbour pilot said:\n\"Keep her head to the wind,\"\nand the crew of the \"Even Keel\"\nhauled in the sheets.\n`
 	codeText    = `func (s *scanner) fail(f fault, at int) {\n\tif s.fault == faultNone {\n\t\tlog.Printf(\"%v at %d\", f, at)\n\t}\n}\n`
 )
 
@@ -68,6 +69,7 @@ func benchBodies() (list []benchBody) {
 		n    int
 	}{{"64KB", 64 << 10}, {"1MB", 1 << 20}} {
 		list = append(list, benchBody{s.name + "/prose", chatOf(s.n, proseText), 4, 8}, benchBody{s.name + "/escaped", chatOf(s.n, escapedText), 4, 8},
+			benchBody{s.name + "/speech", chatOf(s.n, speechText), 4, 8},
 			// Each escaped quote, name and short string costs about 10 ns, whatever its length. Undisturbed these take 3.0 and 3.8,
 			// with the prefix 4.8 and 5.6; a neighbour on the same core makes that half as much again.
 			benchBody{s.name + "/code", chatOf(s.n, codeText), 5, 8}, benchBody{s.name + "/agent", agentBody(s.n), 7, 10})

@@ -8,79 +8,81 @@ import (
 	"unicode/utf8"
 )
 
-// nearby is how many bytes are looked at in words, before IndexByte, which is faster but starts slowly: after the start of
-// a string, and after an escaped quote, since such come in flocks (code, JSON in strings).
-const (
-	nearby       = 16
-	nearbyEscape = 16
-)
+// nearby is how many bytes at the start of a string are looked at in words, before IndexByte, which is faster but starts
+// slowly.
+const nearby = 16
 
 // stringEnd returns the index of the quote that ends the string whose first byte is b[i], or -1. It takes time in proportion
 // to what it passes, whatever that holds.
 func stringEnd(b []byte, i int) int {
-	for start, near := i, i+nearby; ; {
-		if i+8 > len(b) || i >= near {
-			n := bytes.IndexByte(b[i:], '"')
-			if n < 0 {
-				return -1
-			}
-			i += n
-		} else if marks := firstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
-			i += bits.TrailingZeros64(marks) / 8
-		} else {
-			i += 8
-			continue
+	start, quote := i, -1
+	for near := i + nearby; i+8 <= len(b) && i < near; i += 8 {
+		if marks := firstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
+			quote = i + bits.TrailingZeros64(marks)/8
+			break
 		}
-		if i == start || b[i-1] != '\\' {
-			return i
-		}
-		back := i - 1
-		for back > start && b[back-1] == '\\' {
-			back--
-		}
-		if (i-back)%2 == 0 {
-			return i
-		}
-		end := false
-		if i, end = pastEscapes(b, i+1); end {
-			return i
-		}
-		start, near = i, i
 	}
+	if quote < 0 {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		quote = i + n
+	}
+	escape := quote
+	for escape > start && b[escape-1] == '\\' {
+		escape--
+	}
+	if (quote-escape)%2 == 0 {
+		return quote
+	}
+	return unescapedQuote(b, quote+1)
 }
 
-// pastEscapes reads on in a string from b[i], behind an escaped quote, until the string ends or no further escaped quote is
-// near. It returns where that is and whether it is the end.
-func pastEscapes(b []byte, i int) (int, bool) {
-	var after uint64 // 0x80 if the byte before b[i] is a backslash that escapes b[i]
-	for until := i + nearbyEscape; i+8 <= len(b) && i < until; i += 8 {
-		word := binary.LittleEndian.Uint64(b[i:])
-		quotes, backslashes := bytesLike(word, '"'), bytesLike(word, '\\')
-		escaped := backslashes<<8 | after
-		if backslashes&escaped != 0 { // one escapes the other
-			return byteByByte(b, i+int(after>>7))
+// unescapedQuote is stringEnd for what follows an escaped quote: such come in flocks (code, JSON in strings), so that each
+// block of text is looked at in the same way, whatever it holds.
+func unescapedQuote(b []byte, i int) int {
+	text := b[i:]
+	whole := len(text) &^ (blockSize - 1)
+	at, after := unescapedInBlocks(text, 0)
+	if at == whole {
+		var rest [blockSize]byte
+		copy(rest[:], text[whole:])
+		n, _ := unescapedByWord(rest[:], after)
+		at += n
+	}
+	if at >= len(text) {
+		return -1
+	}
+	return i + at
+}
+
+// blockSize is the text, in bytes, whose quotes and backslashes are bits of words.
+const blockSize = 64
+
+// unescapedByWord finds the first quote that no backslash escapes in the whole blocks of b, and returns its index, or the
+// size of those blocks. after is 1 if a backslash escapes b[0], and afterAll if one escapes the byte behind them.
+func unescapedByWord(b []byte, after uint64) (at int, afterAll uint64) {
+	for ; at+blockSize <= len(b); at += blockSize {
+		var quotes, backslashes uint64
+		for i := 0; i < blockSize; i += 8 {
+			const gather = 0x0102040810204080 // the lowest bits of 8 bytes into the highest byte
+			word := binary.LittleEndian.Uint64(b[at+i:])
+			quotes |= bytesLike(word, '"') >> 7 * gather >> 56 << i
+			backslashes |= bytesLike(word, '\\') >> 7 * gather >> 56 << i
 		}
+		// Every other backslash of a row escapes the byte behind it, from the first on: a subtraction carries through the rows,
+		// as in simdjson (Langdale and Lemire 2019).
+		const odd = 0xaaaaaaaaaaaaaaaa
+		first := backslashes &^ after
+		codes := (first<<1 | odd) - first ^ odd
+		escaped := codes ^ (backslashes | after)
+		after = codes & backslashes >> 63
 		if ends := quotes &^ escaped; ends != 0 {
-			return i + bits.TrailingZeros64(ends)/8, true
-		}
-		if after = backslashes >> 56; quotes != 0 {
-			until = i + nearbyEscape
+			return at + bits.TrailingZeros64(ends), after
 		}
 	}
-	return min(i+int(after>>7), len(b)), false
-}
-
-// byteByByte is pastEscapes for text with escaped backslashes.
-func byteByByte(b []byte, i int) (int, bool) {
-	for near := i + nearbyEscape; i < near && i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			return i, true
-		case '\\':
-			i++
-		}
-	}
-	return min(i, len(b)), false
+	return at, after
 }
 
 // firstQuote sets the highest bit of the lowest byte of a word that is a quote. Those of higher bytes may be set or not.
