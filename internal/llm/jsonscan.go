@@ -205,7 +205,7 @@ func (s *scanner) walk(v *promptReader) {
 	switch c := s.peek(); class[c] {
 	case classQuote:
 		start := s.i + 1
-		end := stringEnd(s.b, start)
+		end := v.stringEnd(s.b, start)
 		if end < 0 {
 			s.fail(faultTruncated, s.i)
 			return
@@ -240,7 +240,7 @@ func (s *scanner) container(v *promptReader) {
 				}
 			}
 			if end == 0 || b[end-1] == '\\' {
-				if end = stringEnd(b, i); end < 0 {
+				if end = v.stringEnd(b, i); end < 0 {
 					s.fail(faultTruncated, start-1)
 					return
 				}

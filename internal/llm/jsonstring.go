@@ -8,81 +8,49 @@ import (
 	"unicode/utf8"
 )
 
-// nearby is how many bytes at the start of a string are looked at in words, before IndexByte, which is faster but starts
-// slowly.
-const nearby = 16
-
 // stringEnd returns the index of the quote that ends the string whose first byte is b[i], or -1. It takes time in proportion
 // to what it passes, whatever that holds.
 func stringEnd(b []byte, i int) int {
-	start, quote := i, -1
-	for near := i + nearby; i+8 <= len(b) && i < near; i += 8 {
-		if marks := firstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
-			quote = i + bits.TrailingZeros64(marks)/8
-			break
-		}
-	}
-	if quote < 0 {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		quote = i + n
-	}
-	escape := quote
-	for escape > start && b[escape-1] == '\\' {
-		escape--
-	}
-	if (quote-escape)%2 == 0 {
+	quote := nextQuote(b, i)
+	if quote <= i || b[quote-1] != '\\' || !isEscaped(b[i:quote]) {
 		return quote
 	}
+	// Such come in flocks: code, JSON in strings.
 	return unescapedQuote(b, quote+1)
 }
 
-// unescapedQuote is stringEnd for what follows an escaped quote: such come in flocks (code, JSON in strings), so that each
-// block of text is looked at in the same way, whatever it holds.
-func unescapedQuote(b []byte, i int) int {
-	text := b[i:]
-	whole := len(text) &^ (blockSize - 1)
-	at, after := unescapedInBlocks(text, 0)
-	if at == whole {
-		var rest [blockSize]byte
-		copy(rest[:], text[whole:])
-		n, _ := unescapedByWord(rest[:], after)
-		at += n
+// unescapedByWord is stringEnd for any processor.
+func unescapedByWord(b []byte, i int) int {
+	for {
+		quote := nextQuote(b, i)
+		if quote <= i || !isEscaped(b[i:quote]) {
+			return quote
+		}
+		i = quote + 1
 	}
-	if at >= len(text) {
-		return -1
-	}
-	return i + at
 }
 
-// blockSize is the text, in bytes, whose quotes and backslashes are bits of words.
-const blockSize = 64
-
-// unescapedByWord finds the first quote that no backslash escapes in the whole blocks of b, and returns its index, or the
-// size of those blocks. after is 1 if a backslash escapes b[0], and afterAll if one escapes the byte behind them.
-func unescapedByWord(b []byte, after uint64) (at int, afterAll uint64) {
-	for ; at+blockSize <= len(b); at += blockSize {
-		var quotes, backslashes uint64
-		for i := 0; i < blockSize; i += 8 {
-			const gather = 0x0102040810204080 // the lowest bits of 8 bytes into the highest byte
-			word := binary.LittleEndian.Uint64(b[at+i:])
-			quotes |= bytesLike(word, '"') >> 7 * gather >> 56 << i
-			backslashes |= bytesLike(word, '\\') >> 7 * gather >> 56 << i
-		}
-		// Every other backslash of a row escapes the byte behind it, from the first on: a subtraction carries through the rows,
-		// as in simdjson (Langdale and Lemire 2019).
-		const odd = 0xaaaaaaaaaaaaaaaa
-		first := backslashes &^ after
-		codes := (first<<1 | odd) - first ^ odd
-		escaped := codes ^ (backslashes | after)
-		after = codes & backslashes >> 63
-		if ends := quotes &^ escaped; ends != 0 {
-			return at + bits.TrailingZeros64(ends), after
+// nextQuote returns the index of the first quote from b[i] on, or -1.
+func nextQuote(b []byte, i int) int {
+	const nearby = 16 // bytes that are looked at in words, before IndexByte, which is faster but starts slowly
+	for near := i + nearby; i+8 <= len(b) && i < near; i += 8 {
+		if marks := firstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
+			return i + bits.TrailingZeros64(marks)/8
 		}
 	}
-	return at, after
+	if n := bytes.IndexByte(b[i:], '"'); n >= 0 {
+		return i + n
+	}
+	return -1
+}
+
+// isEscaped reports whether what stands before a byte in its string escapes it: an odd number of backslashes.
+func isEscaped(before []byte) bool {
+	n := len(before)
+	for n > 0 && before[n-1] == '\\' {
+		n--
+	}
+	return (len(before)-n)%2 == 1
 }
 
 // firstQuote sets the highest bit of the lowest byte of a word that is a quote. Those of higher bytes may be set or not.
@@ -90,13 +58,6 @@ func firstQuote(word uint64) uint64 {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	x := word ^ '"'*ones
 	return (x - ones) &^ x & high
-}
-
-// bytesLike sets the highest bit of each byte of a word that is c.
-func bytesLike(word uint64, c byte) uint64 {
-	const ones, low = 0x0101010101010101, 0x7f7f7f7f7f7f7f7f
-	x := word ^ uint64(c)*ones
-	return ^(x&low + low | x | low)
 }
 
 // unescape appends the text of a JSON string's inside to dst. As encoding/json does, it turns each invalid byte and each

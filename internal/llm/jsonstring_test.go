@@ -27,11 +27,11 @@ func FuzzStringEnd(f *testing.F) {
 			if got := stringEnd(text, i); got != want {
 				t.Fatalf("%q from %d: %d, want %d", text, i, got, want)
 			}
-			for after := range uint64(2) {
-				at, last := unescapedInBlocks(text[i:], after)
-				if wantAt, wantLast := unescapedByWord(text[i:], after); at != wantAt || last != wantLast {
-					t.Fatalf("%q from %d, after %d: %d and %d, by word %d and %d", text, i, after, at, last, wantAt, wantLast)
-				}
+			if got := unescapedByWord(text, i); got != want {
+				t.Fatalf("%q from %d by word: %d, want %d", text, i, got, want)
+			}
+			if got := unescapedQuote(text, i); got != want {
+				t.Fatalf("%q from %d: %d, want %d with escapes", text, i, got, want)
 			}
 		}
 	})

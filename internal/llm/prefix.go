@@ -13,39 +13,39 @@ const PrefixBlock = 256
 // MaxPrefixBlocks is the length of the longest chain: 1 MiB of text, about 262,144 tokens. What follows is not hashed.
 const MaxPrefixBlocks = 4096
 
-// PrefixKey is the secret under which prefixes are hashed: who has the hashes but not the key learns nothing about the
-// text, and cannot make two texts collide. It never changes; use it by any number of goroutines.
+// PrefixKey is the secret under which prefixes are hashed: who lacks it cannot make two texts collide but by chance. It is
+// not meant to hide texts from those who have many hashes. It never changes; use it by any number of goroutines.
 type PrefixKey struct {
 	block  [PrefixBlock / 8]uint64
+	fold   [4]uint64
 	c0, c1 uint64 // for the chain
-	k0, k1 uint64 // for what leaves it
 }
 
 // NewPrefixKey derives a key from a secret. Chains can be compared exactly if they were made under the same secret, in one
 // process or in several.
 func NewPrefixKey(secret [32]byte) *PrefixKey {
 	r := rand.NewChaCha8(secret)
-	k := &PrefixKey{c0: r.Uint64(), c1: r.Uint64(), k0: r.Uint64(), k1: r.Uint64()}
+	k := &PrefixKey{c0: r.Uint64(), c1: r.Uint64()}
+	for i := range k.fold {
+		k.fold[i] = r.Uint64()
+	}
 	for i := range k.block {
 		k.block[i] = r.Uint64()
 	}
 	return k
 }
 
-// Prompt hashes the prompt of one request after the other while ScanPrompt reads them. It keeps buffers (up to 64 KiB for
+// Prompt hashes the prompt of one request after the other while ScanPrompt reads them. It keeps buffers (up to 32 KiB for
 // a prompt of 1 MiB) but no text. Use by one goroutine at a time.
 type Prompt struct {
 	key   *PrefixKey
-	sums  []sum // of the blocks of all parts, part by part, in the order of the body
+	sums  []uint64 // of the blocks of all parts, part by part, in the order of the body
 	parts [fieldCount - firstPart]struct{ from, to int }
 	from  int               // the current part's first sum
 	n     int               // bytes in block
 	block [PrefixBlock]byte // the text that is no whole block yet
 	model string            // the last one
 }
-
-// sum is what a block comes to before it is chained.
-type sum struct{ lo, hi uint64 }
 
 // NewPrompt returns a Prompt that hashes under that key.
 func NewPrompt(key *PrefixKey) *Prompt { return &Prompt{key: key} }
@@ -64,15 +64,15 @@ func (p *Prompt) reset() {
 // White space outside strings does not count, and of what holds prose only the prose does: names of members, brackets,
 // types of parts and cache_control (which clients move from turn to turn) do not. The order of an object's members does.
 func (p *Prompt) AppendPrefix(dst []uint64, tenant, model string) []uint64 {
-	state := p.key.name(p.key.name(0, tenant), model)
+	hash := p.key.name(p.key.name(0, tenant), model)
 	limit := len(dst) + MaxPrefixBlocks
 	for i := range p.parts {
 		sums := p.sums[p.parts[i].from:p.parts[i].to]
 		for j, s := range sums {
-			state = p.key.chain(state, s)
+			hash = p.key.chain(hash, s, 0)
 			// The last block of each part is not whole, and what sets a cache apart is no text.
 			if j < len(sums)-1 && firstPart+field(i) >= fieldTools && len(dst) < limit {
-				dst = append(dst, p.key.hash(state))
+				dst = append(dst, hash)
 			}
 		}
 	}
@@ -144,75 +144,47 @@ func (p *Prompt) json(b []byte) {
 	p.write(b[from:])
 }
 
-// sum hashes a block by NH (RFC 4418, with words of 64 bits): to whom the key is unknown, two blocks have the same sum with
-// a chance of 2^-64, whatever the texts.
-func (k *PrefixKey) sum(text *[PrefixBlock]byte) sum {
-	var hi, lo, carry uint64
-	for i := 0; i < PrefixBlock; i += 64 { // unrolled: a third less time
-		t, key := (*[64]byte)(text[i:i+64]), (*[8]uint64)(k.block[i/8:i/8+8])
-		h1, l1 := bits.Mul64(word(t, 0)+key[0], word(t, 1)+key[1])
-		h2, l2 := bits.Mul64(word(t, 2)+key[2], word(t, 3)+key[3])
-		h3, l3 := bits.Mul64(word(t, 4)+key[4], word(t, 5)+key[5])
-		h4, l4 := bits.Mul64(word(t, 6)+key[6], word(t, 7)+key[7])
-		lo, carry = bits.Add64(lo, l1, 0)
-		hi, _ = bits.Add64(hi, h1, carry)
-		lo, carry = bits.Add64(lo, l2, 0)
-		hi, _ = bits.Add64(hi, h2, carry)
-		lo, carry = bits.Add64(lo, l3, 0)
-		hi, _ = bits.Add64(hi, h3, carry)
-		lo, carry = bits.Add64(lo, l4, 0)
-		hi, _ = bits.Add64(hi, h4, carry)
-	}
-	return sum{lo, hi}
+// sum hashes a block: NH (RFC 4418) in each of four lanes, folded. Whoever lacks the key cannot make two texts that come to
+// the same with a better chance than 2^-32; texts that nobody chose do with one of about 2^-64.
+func (k *PrefixKey) sum(text *[PrefixBlock]byte) uint64 {
+	s := products(text, &k.block)
+	return fold(s[0]^k.fold[0], s[1]^k.fold[1]) ^ fold(s[2]^k.fold[2], s[3]^k.fold[3])
 }
 
-// chain folds a block's sum into what all before it came to, by the halves of a product (as wyhash does): texts that
-// differ come to the same with a chance of about 2^-63, whoever wrote them, as long as the key is secret.
-func (k *PrefixKey) chain(state uint64, s sum) uint64 {
-	hi, lo := bits.Mul64(state^s.lo^k.c0, s.hi^k.c1)
+// productsByWord adds the halves of the key's words to those of the text's, multiplies the two halves of each, and sums the
+// products up: in the first lane those of words 0, 4, 8, ..., in the second of 1, 5, ...
+func productsByWord(text *[PrefixBlock]byte, key *[PrefixBlock / 8]uint64) (sums [4]uint64) {
+	for i := 0; i < len(key); i += 4 {
+		t, k := (*[32]byte)(text[8*i:8*i+32]), (*[4]uint64)(key[i:i+4])
+		sums[0] += product(binary.LittleEndian.Uint64(t[:8]), k[0])
+		sums[1] += product(binary.LittleEndian.Uint64(t[8:16]), k[1])
+		sums[2] += product(binary.LittleEndian.Uint64(t[16:24]), k[2])
+		sums[3] += product(binary.LittleEndian.Uint64(t[24:]), k[3])
+	}
+	return sums
+}
+
+func product(text, key uint64) uint64 {
+	return uint64(uint32(text)+uint32(key)) * uint64(uint32(text>>32)+uint32(key>>32))
+}
+
+// chain hashes two words together with the hash of all before them.
+func (k *PrefixKey) chain(hash, a, b uint64) uint64 { return fold(hash^a^k.c0, b^k.c1) }
+
+// fold mixes two words, by the halves of their product, as wyhash does.
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
 }
 
-// hash makes a state of the chain look random to all who lack the key, by SipHash. It stands outside the chain, so that a
-// processor works on several at a time.
-func (k *PrefixKey) hash(state uint64) uint64 { return siphash(k.k0, k.k1, state) }
-
 // name chains a name of any length.
-func (k *PrefixKey) name(state uint64, name string) uint64 {
-	state = k.chain(state, sum{lo: uint64(len(name))})
+func (k *PrefixKey) name(hash uint64, name string) uint64 {
+	hash = k.chain(hash, uint64(len(name)), 0)
 	var word [16]byte
 	for len(name) > 0 {
 		clear(word[copy(word[:], name):])
 		name = name[min(len(word), len(name)):]
-		state = k.chain(state, sum{binary.LittleEndian.Uint64(word[:8]), binary.LittleEndian.Uint64(word[8:])})
+		hash = k.chain(hash, binary.LittleEndian.Uint64(word[:8]), binary.LittleEndian.Uint64(word[8:]))
 	}
-	return state
-}
-
-func word(text *[64]byte, i int) uint64 { return binary.LittleEndian.Uint64(text[8*i : 8*i+8]) }
-
-// siphash is SipHash-1-3 (Aumasson and Bernstein 2012, with the rounds of Rust and Python) of one little-endian word.
-func siphash(k0, k1, a uint64) uint64 {
-	const size = 8 << 56 // bytes, in the top byte of the last word
-	v0, v1, v2, v3 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d, k0^0x6c7967656e657261, k1^0x7465646279746573
-	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^a)
-	v0, v1, v2, v3 = sipRound(v0^a, v1, v2, v3^size)
-	v0, v1, v2, v3 = sipRound(v0^size, v1, v2^0xff, v3)
-	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-	return v0 ^ v1 ^ v2 ^ v3
-}
-
-func sipRound(v0, v1, v2, v3 uint64) (uint64, uint64, uint64, uint64) {
-	v0 += v1
-	v1 = bits.RotateLeft64(v1, 13) ^ v0
-	v0 = bits.RotateLeft64(v0, 32)
-	v2 += v3
-	v3 = bits.RotateLeft64(v3, 16) ^ v2
-	v0 += v3
-	v3 = bits.RotateLeft64(v3, 21) ^ v0
-	v2 += v1
-	v1 = bits.RotateLeft64(v1, 17) ^ v2
-	v2 = bits.RotateLeft64(v2, 32)
-	return v0, v1, v2, v3
+	return hash
 }

@@ -153,22 +153,10 @@ func TestPrefixSpellings(t *testing.T) {
 	f(`{"tools":[{"name":"f \" :","parameters":{"type":"object","d":"`+text+`","n":1}}]}`, `{"tools" : [ { "name" :"f \" :", "parameters":{"type":	"object","d":"`+text+`" , "n": 1 } } ] }`)
 }
 
-// The vectors come from OpenSSL's SIPHASH with one and three rounds, and from hash() of CPython with PYTHONHASHSEED=0.
-func TestSipHash(t *testing.T) {
-	f := func(k0, k1, want uint64) {
-		t.Helper()
-		if got := siphash(k0, k1, 0x0706050403020100); got != want {
-			t.Errorf("%#x, want %#x", got, want)
-		}
-	}
-	f(0x0706050403020100, 0x0f0e0d0c0b0a0908, 0x369095118d299a8e)
-	f(0, 0, 1<<64-1525574692105212182)
-}
-
 // The text that a block holds is not in the chain, nor does a bit of it show: about half of a hash changes with each.
 func TestPrefixMixes(t *testing.T) {
 	var block [PrefixBlock]byte
-	hash := func() uint64 { return testKey.hash(testKey.chain(0, testKey.sum(&block))) }
+	hash := func() uint64 { return testKey.chain(0, testKey.sum(&block), 0) }
 	want := hash()
 	total := 0
 	for bit := range 8 * PrefixBlock {
@@ -180,6 +168,44 @@ func TestPrefixMixes(t *testing.T) {
 	}
 	if mean := float64(total) / (8 * PrefixBlock); mean < 31 || mean > 33 {
 		t.Errorf("%.2f bits of 64 change with a bit of text, want 32", mean)
+	}
+}
+
+// The same request must come to the same prefix on all processors.
+func TestProductsByWord(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var block [PrefixBlock]byte
+	for range 1000 {
+		for i := range block {
+			block[i] = byte(r.Uint32())
+		}
+		if got, want := products(&block, &testKey.block), productsByWord(&block, &testKey.block); got != want {
+			t.Fatalf("%x: %x, by word %x", block, got, want)
+		}
+	}
+	want := prefix(t, `{"prompt":"`+prose(5, 1000)+`"}`)
+	if got := []uint64{0x56fab0845feda886, 0xd2c28cc4d8496271, 0x5f59ff3bb13ad625}; !slices.Equal(got, want) {
+		t.Errorf("%#x, want %#x", got, want)
+	}
+}
+
+// Long strings are hashed piece by piece, wherever their escapes fall.
+func TestPrefixOfPieces(t *testing.T) {
+	for shift := range 4 {
+		for _, text := range []string{`a`, `\\`, `\"`, `abc\"`, `\\\\\"`} {
+			text = strings.Repeat("x", shift) + strings.Repeat(text, 3*piece/len(text))
+			whole := NewPrompt(testKey)
+			whole.begin(fieldPrompt)
+			whole.write([]byte(text + `"`))
+			whole.end(fieldPrompt)
+			want := whole.AppendPrefix(nil, "t", "")
+			if got := prefix(t, `{"prompt":"`+text+`"}`); len(got) < 90 || !slices.Equal(got, want) {
+				t.Errorf("%.20s: %d hashes, not the %d of the whole text", text, len(got), len(want))
+			}
+			if _, err := ScanPrompt(chatAPI, "", []byte(`{"prompt":"`+text+`\"`), NewPrompt(testKey)); err == nil {
+				t.Errorf("%.20s: no error where the string does not end", text)
+			}
+		}
 	}
 }
 

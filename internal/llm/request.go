@@ -380,9 +380,10 @@ type promptReader struct {
 	image      bool
 	serverTool bool // an element of this array has a type other than "function" and "custom"
 
-	name   []byte // the last member's, still escaped
-	known  knownName
-	silent int // the level of a member whose value is left out of the text, or 0
+	name    []byte // the last member's, still escaped
+	known   knownName
+	silent  int // the level of a member whose value is left out of the text, or 0
+	written int // up to where long strings went to text before their end was known
 }
 
 // knownName says that the value of the member just named matters by its name.
@@ -421,10 +422,37 @@ func (v *promptReader) member(b []byte, start, end, depth int) {
 	}
 }
 
+// piece is how many bytes of a long string are looked through before they are hashed: few enough to be in the processor's
+// nearest cache still.
+const piece = 8 << 10
+
+// stringEnd is the function of that name, with which it shares b and i, and hashes long values on the way. A name that long
+// is hashed too. v may be nil.
+func (v *promptReader) stringEnd(b []byte, i int) int {
+	if v == nil || !v.isText() {
+		return stringEnd(b, i)
+	}
+	for len(b)-i > piece {
+		cut := i + piece
+		if isEscaped(b[i:cut]) {
+			cut--
+		}
+		if end := stringEnd(b[:cut], i); end >= 0 {
+			return end
+		}
+		v.text.write(b[i:cut])
+		i, v.written = cut, cut
+	}
+	return stringEnd(b, i)
+}
+
+// isText reports whether a value that comes now is part of the text.
+func (v *promptReader) isText() bool { return v.text != nil && v.known != nameType && v.silent == 0 }
+
 // value is shown each string that is a value, b[start:end], depth levels below the top.
 func (v *promptReader) value(b []byte, start, end, depth int) {
-	if v.text != nil && v.known != nameType && v.silent == 0 {
-		v.text.write(b[start : end+1]) // with the quote, which keeps strings apart
+	if v.isText() {
+		v.text.write(b[max(start, v.written) : end+1]) // with the quote, which keeps strings apart
 	}
 	text := b[start:end]
 	switch v.known {
