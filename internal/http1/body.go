@@ -34,6 +34,9 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
+// Buffered returns how many bytes of the body a Read would not wait for, nor ask the system for.
+func (b *body) Buffered() int { return int(min(int64(b.conn.to-b.conn.from), b.left)) }
+
 // Close does nothing: what is left of the body is the connection's matter.
 func (b *body) Close() error { return nil }
 

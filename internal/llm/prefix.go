@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 )
 
 // PrefixBlock is the text, in bytes, that one hash of a prefix chain stands for: about 64 tokens, the block in which
@@ -17,8 +18,8 @@ const MaxPrefixBlocks = 4096
 // not meant to hide texts from those who have many hashes. It never changes; use it by any number of goroutines.
 type PrefixKey struct {
 	block  [PrefixBlock / 8]uint64
-	fold   [4]uint64
-	c0, c1 uint64 // for the chain
+	fold   [4]uint64 // right behind block, for sumsAVX2
+	c0, c1 uint64    // for the chain
 }
 
 // NewPrefixKey derives a key from a secret. Chains can be compared exactly if they were made under the same secret, in one
@@ -88,7 +89,7 @@ func (p *Prompt) begin(f field) bool {
 // end ends a part. What is left makes a block with zeros, so that each part has at least one sum.
 func (p *Prompt) end(f field) {
 	clear(p.block[p.n:])
-	p.sums = append(p.sums, p.key.sum(&p.block))
+	p.sums = p.key.appendSums(p.sums, p.block[:])
 	clear(p.block[:p.n])
 	p.parts[f-firstPart].from, p.parts[f-firstPart].to = p.from, len(p.sums)
 }
@@ -99,19 +100,16 @@ func (p *Prompt) write(text []byte) {
 	if p.n += n; p.n < PrefixBlock {
 		return
 	}
-	p.add(&p.block)
+	p.add(p.block[:])
 	text = text[n:]
-	for len(text) >= PrefixBlock {
-		p.add((*[PrefixBlock]byte)(text))
-		text = text[PrefixBlock:]
-	}
-	p.n = copy(p.block[:], text)
+	p.add(text)
+	p.n = copy(p.block[:], text[len(text)&^(PrefixBlock-1):])
 }
 
-func (p *Prompt) add(block *[PrefixBlock]byte) {
-	if len(p.sums)-p.from < MaxPrefixBlocks {
-		p.sums = append(p.sums, p.key.sum(block))
-	}
+// add hashes the whole blocks of text, as far as a chain is long.
+func (p *Prompt) add(text []byte) {
+	most := (MaxPrefixBlocks - (len(p.sums) - p.from)) * PrefixBlock
+	p.sums = p.key.appendSums(p.sums, text[:min(len(text), most)])
 }
 
 // scalars adds numbers and literals, separated and perhaps surrounded by commas and colons: each with a comma behind it.
@@ -144,11 +142,25 @@ func (p *Prompt) json(b []byte) {
 	p.write(b[from:])
 }
 
-// sum hashes a block: NH (RFC 4418) in each of four lanes, folded. Whoever lacks the key cannot make two texts that come to
-// the same with a better chance than 2^-32; texts that nobody chose do with one of about 2^-64.
-func (k *PrefixKey) sum(text *[PrefixBlock]byte) uint64 {
-	s := products(text, &k.block)
-	return fold(s[0]^k.fold[0], s[1]^k.fold[1]) ^ fold(s[2]^k.fold[2], s[3]^k.fold[3])
+// appendSums hashes the whole blocks of text, each on its own: NH (RFC 4418) in each of four lanes, folded. Whoever lacks
+// the key cannot make two texts that come to the same with a better chance than 2^-32; texts that nobody chose do with one
+// of about 2^-64.
+func (k *PrefixKey) appendSums(dst []uint64, text []byte) []uint64 {
+	n := len(text) / PrefixBlock
+	dst = slices.Grow(dst, n)
+	out := dst[len(dst) : len(dst)+n]
+	if n > 0 {
+		k.sums(out, text)
+	}
+	return dst[:len(dst)+n]
+}
+
+// sumsByWord is sums for any processor. Text has at least len(out) blocks.
+func (k *PrefixKey) sumsByWord(out []uint64, text []byte) {
+	for i := range out {
+		p := productsByWord((*[PrefixBlock]byte)(text[i*PrefixBlock:]), &k.block)
+		out[i] = fold(p[0]^k.fold[0], p[1]^k.fold[1]) ^ fold(p[2]^k.fold[2], p[3]^k.fold[3])
+	}
 }
 
 // productsByWord adds the halves of the key's words to those of the text's, multiplies the two halves of each, and sums the

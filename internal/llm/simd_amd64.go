@@ -18,12 +18,13 @@ func unescapedQuote(b []byte, i int) int {
 	return unescapedByWord(b, min(i+whole+after, len(b)))
 }
 
-func products(text *[PrefixBlock]byte, key *[PrefixBlock / 8]uint64) (sums [4]uint64) {
+func (k *PrefixKey) sums(out []uint64, text []byte) {
 	if hasAVX2 {
-		productsAVX2(text, key, &sums)
-		return sums
+		_ = text[len(out)*PrefixBlock-1]
+		sumsAVX2(k, out, &text[0])
+		return
 	}
-	return productsByWord(text, key)
+	k.sumsByWord(out, text)
 }
 
 // unescapedAVX2 finds the first quote that no backslash escapes in b's whole blocks of 64 bytes, and returns its index, or
@@ -32,7 +33,7 @@ func products(text *[PrefixBlock]byte, key *[PrefixBlock / 8]uint64) (sums [4]ui
 //go:noescape
 func unescapedAVX2(b []byte) (at, after int)
 
-// productsAVX2 is productsByWord, in place of the return value with sums.
+// sumsAVX2 is sumsByWord.
 //
 //go:noescape
-func productsAVX2(text *[PrefixBlock]byte, key *[PrefixBlock / 8]uint64, sums *[4]uint64)
+func sumsAVX2(k *PrefixKey, out []uint64, text *byte)

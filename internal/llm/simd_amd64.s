@@ -74,11 +74,17 @@ none:
 	VPMULUDQ TEXT, HIGH, HIGH \
 	VPADDQ HIGH, SUM, SUM
 
-// func productsAVX2(text *[PrefixBlock]byte, key *[PrefixBlock / 8]uint64, sums *[4]uint64)
-TEXT ·productsAVX2(SB), NOSPLIT, $0-24
-	MOVQ text+0(FP), SI
-	MOVQ key+8(FP), DI
-	MOVQ sums+16(FP), DX
+// func sumsAVX2(k *PrefixKey, out []uint64, text *byte)
+TEXT ·sumsAVX2(SB), NOSPLIT, $0-40
+	MOVQ k+0(FP), DI
+	MOVQ out_base+8(FP), R8
+	MOVQ out_len+16(FP), CX
+	MOVQ text+32(FP), SI
+	VMOVDQU 256(DI), Y8 // the keys of the folds
+
+next:
+	TESTQ CX, CX
+	JZ done
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 	MULTIPLY(0, Y0, Y1, Y4)
@@ -90,6 +96,24 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-24
 	MULTIPLY(192, Y0, Y1, Y4)
 	MULTIPLY(224, Y2, Y3, Y5)
 	VPADDQ Y4, Y5, Y4
-	VMOVDQU Y4, (DX)
+	VPXOR Y8, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	MOVQ X4, AX
+	VPEXTRQ $1, X4, BX
+	MULQ BX
+	MOVQ AX, R9
+	XORQ DX, R9
+	MOVQ X5, AX
+	VPEXTRQ $1, X5, BX
+	MULQ BX
+	XORQ DX, AX
+	XORQ R9, AX
+	MOVQ AX, (R8)
+	ADDQ $8, R8
+	ADDQ $256, SI
+	DECQ CX
+	JMP next
+
+done:
 	VZEROUPPER
 	RET

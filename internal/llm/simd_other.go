@@ -4,6 +4,4 @@ package llm
 
 func unescapedQuote(b []byte, i int) int { return unescapedByWord(b, i) }
 
-func products(text *[PrefixBlock]byte, key *[PrefixBlock / 8]uint64) [4]uint64 {
-	return productsByWord(text, key)
-}
+func (k *PrefixKey) sums(out []uint64, text []byte) { k.sumsByWord(out, text) }

@@ -73,11 +73,15 @@ func (b *requestBody) read(w http.ResponseWriter, r *http.Request, m *bodyMemory
 	if announced {
 		most = r.ContentLength
 	}
+	came := 0 // with the head
+	if body, ok := r.Body.(interface{ Buffered() int }); ok {
+		came = body.Buffered()
+	}
 	var pace pace
 	for {
 		room := b.beyond[:]
 		if have := int64(b.n); have < most {
-			if !b.grow(nextSize(b.held(), have, most, announced)) {
+			if !b.grow(nextSize(b.held(), max(have, int64(came)), most, announced)) {
 				return noMemory(b.bound)
 			}
 			room = b.buf.room[have:min(b.held(), most)]

@@ -44,17 +44,17 @@ func classOf(size int64) int {
 	return bits.Len64(uint64(max(size-1, 0) / smallestClass))
 }
 
-// nextSize returns the size of the buffer to read on with, when held bytes of buffer hold have bytes of a body that
-// will have at most most bytes; announced says that it should have just as many. What is only announced costs no
+// nextSize returns the size of the buffer to read on with, when held bytes of buffer hold what came of a body, have bytes,
+// and it will have at most most bytes; announced says that it should have just as many. What is only announced costs no
 // memory, and a large body is copied seldom: announced ones go over one step to their full size.
 func nextSize(held, have, most int64, announced bool) int64 {
 	switch {
 	case held >= most:
 		return held
-	case announced && held == 0:
-		return min(most, firstAnnounced)
 	case announced && have >= most/trust:
 		return most
+	case announced && held == 0:
+		return min(most, firstAnnounced)
 	case have < held:
 		return held
 	case announced:

@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// inOnePiece is how much of a request goes out in one write, head and body together. Copying that costs less
-	// than another system call; for more it comes out even.
-	inOnePiece = 32 << 10
+	// inOnePiece is up to what size of body it is copied behind the head, which then costs less than naming both.
+	inOnePiece = 4 << 10
 	// sealed is the size up to which a request over TLS is written by the goroutine that then waits for the answer.
 	// A socket whose last request was answered has room for that, so that the write does not wait.
 	sealed = 16 << 10
@@ -34,6 +33,7 @@ type conn struct {
 	look      [1]byte // where a look reads to, and TLS while it waits
 
 	// Of the running request.
+	out      outgoing
 	sent     bool         // some of the request was
 	answered bool         // some of the answer came
 	broke    error        // why nothing more comes; nil while something may
@@ -117,39 +117,24 @@ func (c *conn) came(n int, err error) (int, error) {
 	return n, err
 }
 
-// alive reports whether an idle connection may be used: it is not too old, the server has not closed it, and has
-// not said anything that nobody asked for.
-// It looks each time: what an endpoint says too much would be taken for the answer to the next request.
-func (c *conn) alive() bool {
-	if time.Since(c.idleSince) >= c.keep {
-		return false
-	}
-	var err error
-	if c.tls == nil {
-		_, err = c.sock.readNow(c.look[:])
-	} else { // which may hold records that it has not been asked for
-		c.sock.pry = looks
-		_, err = c.tls.Read(c.look[:])
-		c.sock.pry = waits
-	}
+// young reports whether an idle connection is not too old to be used.
+func (c *conn) young() bool { return time.Since(c.idleSince) < c.keep }
+
+// silent reports that the server has not closed an idle connection over TLS, and has not said anything that nobody
+// asked for. TLS may hold records that it has not been asked for.
+func (c *conn) silent() bool {
+	c.sock.pry = looks
+	_, err := c.tls.Read(c.look[:])
+	c.sock.pry = waits
 	return err == errNothing
 }
 
 // do sends a request and reads the head of its answer.
 func (p *pool) do(stop *Stop, t *target, r *Request) (*http.Response, error) {
-	c, err := p.get(stop)
-	switch {
-	case err == errHTTP2:
+	c, err := p.ask(stop, t, r)
+	if err != nil {
 		return nil, err
-	case err != nil:
-		return nil, &Error{Class: llm.Connect, Unreachable: true, Err: err}
 	}
-	c.sent, c.answered, c.failed, c.writing = false, false, false, nil
-	if !stop.enter(c.sock) {
-		p.put(c) // nothing was sent
-		return nil, &Error{Class: llm.None, Err: context.Canceled}
-	}
-	c.send(t, r)
 	a, err := c.receive(r.Method, stop)
 	if err != nil {
 		if !stop.leave() {
@@ -160,6 +145,30 @@ func (p *pool) do(stop *Stop, t *target, r *Request) (*http.Response, error) {
 		return nil, &Error{Class: brokenWhile(broke, c.used, c.answered), Sent: c.sent, Err: err}
 	}
 	return a, nil
+}
+
+// ask sends a request by an idle connection that the server has not closed, or by a new one. stop is at the
+// connection then.
+func (p *pool) ask(stop *Stop, t *target, r *Request) (*conn, error) {
+	for {
+		c, err := p.get(stop)
+		switch {
+		case err == errHTTP2:
+			return nil, err
+		case err != nil:
+			return nil, &Error{Class: llm.Connect, Unreachable: true, Err: err}
+		}
+		c.sent, c.answered, c.failed, c.writing = false, false, false, nil
+		if !stop.enter(c.sock) {
+			p.put(c) // nothing was sent
+			return nil, &Error{Class: llm.None, Err: context.Canceled}
+		}
+		if c.send(t, r) {
+			return c, nil
+		}
+		stop.leave()
+		c.end()
+	}
 }
 
 // end closes the connection and waits until nothing is written to it any more, which is soon.
@@ -177,72 +186,110 @@ func (c *conn) wrote(w written) {
 	c.sent, c.failed = c.sent || w.n > 0, c.failed || w.err != nil
 }
 
-// heads are buffers for what is sent in one piece.
+// outgoing is a request on its way.
+type outgoing struct {
+	left [4][]byte // what was not written yet: the head, and the body's pieces
+	head *[]byte   // the memory of left[0]
+	n    int       // bytes written
+	err  error
+}
+
+// heads are buffers for heads, and the bodies that are copied behind them.
 var heads = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
-// send writes the request, as far as the socket takes it at once. What is left is written beside, since the
-// server may answer before it has read all, or never read it. An error is not reported: an endpoint that refuses
-// a body early answers and closes while it is written, and its answer matters more. What happened shows when the
-// answer is read.
-func (c *conn) send(t *target, r *Request) {
-	buf := heads.Get().(*[]byte)
-	b := t.appendHead((*buf)[:0], r)
-	left := [4][]byte{1: r.Body[0], r.Body[1], r.Body[2]}
-	for i := 1; i < len(left); i++ {
-		n := min(len(left[i]), max(inOnePiece-len(b), 0))
-		b, left[i] = append(b, left[i][:n]...), left[i][n:]
+// fill makes o a request. Bodies of at most some bytes are part of its first piece.
+func (o *outgoing) fill(t *target, r *Request, inOnePiece int) {
+	o.head, o.n, o.err = heads.Get().(*[]byte), 0, nil
+	*o.head = t.appendHead((*o.head)[:0], r)
+	o.left = [4][]byte{1: r.Body[0], r.Body[1], r.Body[2]}
+	if r.length() <= int64(inOnePiece) {
+		for i, piece := range r.Body {
+			*o.head, o.left[i+1] = append(*o.head, piece...), nil
+		}
 	}
-	left[0], *buf = b, b
-	c.bodied = r.length() > 0
-	if c.begin(&left) {
-		c.writing = make(chan written, 1)
-		go c.finish(c.writing, left, buf) // ends with the body, or when the connection is closed
-		return
-	}
-	keepHead(buf)
+	o.left[0] = *o.head
 }
 
-// begin writes what the socket takes without waiting and reports whether there is more to write.
-func (c *conn) begin(left *[4][]byte) bool {
-	if c.tls != nil {
-		if len(left[0]) > sealed {
-			return true
-		}
-		n, err := c.tls.Write(left[0])
-		c.wrote(written{n, err})
-		return false
+// over reports whether everything was written.
+func (o *outgoing) over() bool {
+	return len(o.left[0]) == 0 && len(o.left[1]) == 0 && len(o.left[2]) == 0 && len(o.left[3]) == 0
+}
+
+// wrote notes that the next n bytes were written.
+func (o *outgoing) wrote(n int) {
+	o.n += n
+	for i := range o.left {
+		m := min(n, len(o.left[i]))
+		o.left[i], n = o.left[i][m:], n-m
 	}
-	for i, b := range left {
-		if len(b) == 0 {
-			continue
-		}
-		n, err := c.sock.writeNow(b)
-		if c.wrote(written{n, err}); err != nil {
+}
+
+// release gives the memory back. Nothing more can be written.
+func (o *outgoing) release() {
+	o.left = [4][]byte{}
+	if o.head != nil && cap(*o.head) <= 4*sealed {
+		heads.Put(o.head)
+	}
+	o.head = nil
+}
+
+// send writes the request, as far as the socket takes it at once, and waits for the answer. What the socket does not
+// take is written beside, since the server may answer before it has read all, or never read it. An error is not
+// reported: an endpoint that refuses a body early answers and closes while it is written, and its answer matters
+// more. What happened shows when the answer is read.
+//
+// It returns false if the connection cannot be used any more. Nothing was sent then.
+func (c *conn) send(t *target, r *Request) bool {
+	c.bodied = r.length() > 0
+	o := &c.out
+	if c.tls != nil {
+		if c.used && !c.silent() {
 			return false
 		}
-		if left[i] = b[n:]; n < len(b) {
+		o.fill(t, r, sealed)
+		if len(o.left[0]) > sealed || r.length() > sealed {
+			c.sendBeside()
 			return true
 		}
+		n, err := c.tls.Write(o.left[0])
+		c.wrote(written{n, err})
+		o.release()
+		return true
 	}
-	return false
+	o.fill(t, r, inOnePiece)
+	n, err := c.sock.ask(c.used, o, &c.in)
+	if err == errSpoke {
+		o.release()
+		return false
+	}
+	c.wrote(written{o.n, o.err})
+	switch {
+	case o.over():
+		c.came(n, err)
+	case o.err != nil:
+		o.release()
+	default:
+		c.sendBeside()
+	}
+	return true
 }
 
-// finish writes what is left. buf holds the first of it.
-func (c *conn) finish(done chan<- written, left [4][]byte, buf *[]byte) {
-	var w written
-	for i := 0; i < len(left) && w.err == nil; i++ {
-		if len(left[i]) > 0 {
-			var n int
-			n, w.err = c.wire.Write(left[i])
-			w.n += n
+// sendBeside writes what is left.
+func (c *conn) sendBeside() {
+	o := c.out
+	c.out = outgoing{}
+	done := make(chan written, 1)
+	c.writing = done
+	go func() { // ends with the body, or when the connection is closed
+		var w written
+		for i := 0; i < len(o.left) && w.err == nil; i++ {
+			if len(o.left[i]) > 0 {
+				var n int
+				n, w.err = c.wire.Write(o.left[i])
+				w.n += n
+			}
 		}
-	}
-	keepHead(buf)
-	done <- w
-}
-
-func keepHead(buf *[]byte) {
-	if cap(*buf) <= 2*inOnePiece {
-		heads.Put(buf)
-	}
+		o.release()
+		done <- w
+	}()
 }

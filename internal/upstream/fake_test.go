@@ -222,3 +222,12 @@ func lastIdle(e *Endpoint) *conn {
 	}
 	return nil
 }
+
+// usable reports whether an idle connection would be used for a request.
+func usable(c *conn) bool {
+	if c.tls != nil {
+		return c.young() && c.silent()
+	}
+	_, err := c.sock.readNow(c.look[:])
+	return c.young() && err == errNothing
+}

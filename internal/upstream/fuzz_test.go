@@ -98,7 +98,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%q: %+v", answer, failed)
 		}
 		if c := lastIdle(e); c != nil {
-			if c.alive() && !(exactly && ours.err == nil) {
+			if usable(c) && !(exactly && ours.err == nil) {
 				t.Errorf("%q to %s: its connection is kept", answer, method)
 			}
 			e.Close()

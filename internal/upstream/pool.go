@@ -46,7 +46,7 @@ type grant struct {
 	interrupted bool
 }
 
-// get returns an idle connection that the server has not closed, or a new one. Over the cap it waits until one is
+// get returns an idle connection, which the server may have closed, or a new one. Over the cap it waits until one is
 // free; whoever came first is first. It fails with errHTTP2 after a new connection turned out to speak that.
 func (p *pool) get(stop *Stop) (*conn, error) {
 	for {
@@ -63,10 +63,10 @@ func (p *pool) get(stop *Stop) (*conn, error) {
 		if c == nil {
 			return p.dial(stop)
 		}
-		if c.alive() {
+		if c.young() {
 			return c, nil
 		}
-		c.end() // too old, or closed by the server
+		c.end()
 	}
 }
 

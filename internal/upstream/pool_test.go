@@ -223,7 +223,7 @@ func TestServerClosesIdleConnections(t *testing.T) {
 		t.Errorf("%d requests were executed, want %d", len(executed), requests)
 	}
 	t.Logf("%d connections, %d of them stale when used", server.accepted.Load(), stale)
-	if n := server.accepted.Load(); n < 10 {
+	if n := server.accepted.Load(); n < 3 { // some 80 of 150, fewer where others keep the machine busy
 		t.Errorf("%d connections: the server hardly closed any", n)
 	}
 }

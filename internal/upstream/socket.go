@@ -23,6 +23,9 @@ func (nothing) Temporary() bool { return true }
 
 var errNothing net.Error = nothing{}
 
+// errSpoke says that an idle connection was closed by the other side, or that it said something unasked.
+var errSpoke = errors.New("an idle connection has something to say")
+
 func (s *socket) Read(b []byte) (int, error) {
 	switch s.pry {
 	case looks:

@@ -1,4 +1,4 @@
-//go:build !unix
+//go:build !(darwin || linux || openbsd)
 
 package upstream
 
@@ -22,4 +22,6 @@ func (s *socket) fill(in *buffer) (int, error) { return in.readFrom(s.Conn) }
 
 func (s *socket) readNow([]byte) (int, error) { panic("BUG: a socket of this system was looked into") }
 
-func (s *socket) writeNow([]byte) (int, error) { panic("BUG: a socket of this system was looked into") }
+func (s *socket) ask(bool, *outgoing, *buffer) (int, error) {
+	panic("BUG: a socket of this system was asked without waiting")
+}

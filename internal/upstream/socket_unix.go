@@ -1,4 +1,4 @@
-//go:build unix
+//go:build darwin || linux || openbsd
 
 package upstream
 
@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ownConns says that connections can be kept without goroutines that watch them.
@@ -23,11 +25,23 @@ type socket struct {
 
 	// What the functions below work on; made once, so that asking allocates nothing.
 	buf               []byte
+	one               [1]byte
 	in                *buffer
+	out               *outgoing
+	step              step
 	n                 int
 	err               error
-	read, late, write func(fd uintptr) bool
+	read, late, asked func(fd uintptr) bool
 }
+
+// step is how far ask is.
+type step uint8
+
+const (
+	looking step = iota
+	writing
+	waiting
+)
 
 func newSocket(c net.Conn) (*socket, error) {
 	raw, err := c.(syscall.Conn).SyscallConn()
@@ -44,13 +58,23 @@ func newSocket(c net.Conn) (*socket, error) {
 		s.in.filled(s.n)
 		return !wouldBlock(s.err)
 	}
-	s.write = func(fd uintptr) bool {
-		for s.n < len(s.buf) && s.err == nil {
-			var n int
-			n, s.err = again(func(b []byte) (int, error) { return syscall.Write(int(fd), b) }, s.buf[s.n:])
-			s.n += n
+	s.asked = func(fd uintptr) bool {
+		switch s.step {
+		case looking:
+			if s.read(fd); !wouldBlock(s.err) {
+				s.err = errSpoke
+				return true
+			}
+			s.step, s.err = writing, nil
+			fallthrough
+		case writing:
+			if !s.out.write(int(fd)) {
+				return true
+			}
+			s.step = waiting
+			return false
 		}
-		return true
+		return s.late(fd)
 	}
 	return s, nil
 }
@@ -93,6 +117,11 @@ func (s *socket) fill(in *buffer) (int, error) {
 	s.in = in
 	err := s.raw.Read(s.late)
 	s.in = nil
+	return s.filled(err)
+}
+
+// filled returns what came of a fill, which the raw connection ended with err.
+func (s *socket) filled(err error) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
@@ -104,16 +133,40 @@ func (s *socket) fill(in *buffer) (int, error) {
 	return s.n, nil
 }
 
-// writeNow writes what the socket has room for. Less than all of b without an error means that the rest must wait.
-func (s *socket) writeNow(b []byte) (int, error) {
-	s.buf, s.n, s.err = b, 0, nil
-	err := s.raw.Write(s.write)
-	s.buf = nil
-	switch {
-	case err != nil:
-		return 0, err
-	case s.err != nil && !wouldBlock(s.err):
-		return s.n, s.err
+// ask writes out as far as the socket takes it at once and then, if that was all, fills in with the first of the answer.
+// With look it writes nothing if there is something to read already or the other side has closed: errSpoke. What comes
+// after the look ends the wait, so that no system call need ask first whether the answer is there.
+func (s *socket) ask(look bool, out *outgoing, in *buffer) (int, error) {
+	if s.step = writing; look {
+		s.step = looking
 	}
-	return s.n, nil
+	s.buf, s.out, s.in, s.n, s.err = s.one[:], out, in, 0, nil
+	err := s.raw.Read(s.asked)
+	s.buf, s.out, s.in = nil, nil, nil
+	switch {
+	case s.err == errSpoke:
+		return 0, errSpoke
+	case s.step != waiting:
+		if out.err == nil {
+			out.err = err // closed before anything was written
+		}
+		return 0, nil
+	}
+	return s.filled(err)
+}
+
+// write writes what the socket takes at once, and reports whether that was all of it.
+func (o *outgoing) write(fd int) bool {
+	for !o.over() {
+		n, err := unix.Writev(fd, o.left[:])
+		switch o.wrote(max(n, 0)); {
+		case wouldBlock(err):
+			return false
+		case err != nil && err != syscall.EINTR:
+			o.err = err
+			return false
+		}
+	}
+	o.release()
+	return true
 }

@@ -169,7 +169,7 @@ func TestTLSConnectionsAreReused(t *testing.T) {
 		c := lastIdle(e)
 		return readable(c.sock.Conn)
 	})
-	if c := lastIdle(e); c.alive() {
+	if c := lastIdle(e); usable(c) {
 		t.Error("a connection that the server closed passes for alive")
 	}
 }
