@@ -19,7 +19,11 @@ type about struct {
 }
 
 func (a about) machine() string {
-	return fmt.Sprintf("%s, %d cores, Linux %s, %s, %s, commit %s", a.cpu, a.cores, a.kernel, runtime.Version(), a.nginx, a.commit)
+	built := ""
+	if flags := os.Getenv("GOFLAGS"); flags != "" {
+		built = ", evenkeel built with " + flags
+	}
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s, %s, commit %s%s", a.cpu, a.cores, a.kernel, runtime.Version(), a.nginx, a.commit, built)
 }
 
 var modelName = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
