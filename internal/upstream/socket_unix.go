@@ -158,7 +158,7 @@ func (s *socket) ask(look bool, out *outgoing, in *buffer) (int, error) {
 // write writes what the socket takes at once, and reports whether that was all of it.
 func (o *outgoing) write(fd int) bool {
 	for !o.over() {
-		n, err := unix.Writev(fd, o.left[:])
+		n, err := o.writeOnce(fd)
 		switch o.wrote(max(n, 0)); {
 		case wouldBlock(err):
 			return false
@@ -169,4 +169,12 @@ func (o *outgoing) write(fd int) bool {
 	}
 	o.release()
 	return true
+}
+
+func (o *outgoing) writeOnce(fd int) (int, error) {
+	if len(o.left[1])+len(o.left[2])+len(o.left[3]) == 0 {
+		return syscall.Write(fd, o.left[0])
+	}
+	tellRaceDetector(fd)
+	return unix.Writev(fd, o.left[:])
 }
