@@ -142,7 +142,8 @@ func (u use) permits(owner, name string) bool {
 func isOurs(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
 func isPure(path string) bool {
-	return slices.Contains(pure, strings.TrimPrefix(path, module+"/internal/"))
+	name := strings.TrimPrefix(path, module+"/internal/")
+	return slices.Contains(pure, name) || slices.Contains(alike, name)
 }
 
 // harmless tells whether pure code may use obj although its package is not pure: types, their fields and methods, and constants, but no functions and

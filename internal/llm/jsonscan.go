@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"strconv"
+
+	"evenkeel/internal/simd"
 )
 
 // maxDepth is the deepest nesting of a JSON document that the scanner follows. Python's json module, which most engines
@@ -121,7 +123,7 @@ func (s *scanner) rawKey() ([]byte, bool) {
 		i++
 	}
 	if i < len(b) && b[i] == '"' { // no white space, as most clients write
-		if end := stringEnd(b, i+1); end > 0 && end+1 < len(b) && b[end+1] == ':' {
+		if end := simd.StringEnd(b, i+1); end > 0 && end+1 < len(b) && b[end+1] == ':' {
 			s.i = end + 2
 			return b[i+1 : end], true
 		}
@@ -177,7 +179,7 @@ func (s *scanner) text() []byte {
 		return nil
 	}
 	start := s.i + 1
-	end := stringEnd(s.b, start)
+	end := simd.StringEnd(s.b, start)
 	if end < 0 {
 		s.fail(faultTruncated, s.i)
 		return nil
@@ -234,8 +236,8 @@ func (s *scanner) container(v *promptReader) {
 		i++
 		if c == '"' {
 			start, end := i, 0
-			if i+8 <= len(b) { // names and short values: stringEnd would say the same
-				if marks := firstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
+			if i+8 <= len(b) { // names and short values: simd.StringEnd would say the same
+				if marks := simd.FirstQuote(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
 					end = i + bits.TrailingZeros64(marks)/8
 				}
 			}

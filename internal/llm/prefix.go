@@ -2,14 +2,15 @@ package llm
 
 import (
 	"encoding/binary"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
+
+	"evenkeel/internal/simd"
 )
 
 // PrefixBlock is the text, in bytes, that one hash of a prefix chain stands for: about 64 tokens, the block in which
 // engines and pickers that know tokens keep their caches (16 to 64).
-const PrefixBlock = 256
+const PrefixBlock = simd.Block
 
 // MaxPrefixBlocks is the length of the longest chain: 1 MiB of text, about 262,144 tokens. What follows is not hashed.
 const MaxPrefixBlocks = 4096
@@ -17,9 +18,8 @@ const MaxPrefixBlocks = 4096
 // PrefixKey is the secret under which prefixes are hashed: who lacks it cannot make two texts collide but by chance. It is
 // not meant to hide texts from those who have many hashes. It never changes; use it by any number of goroutines.
 type PrefixKey struct {
-	block  [PrefixBlock / 8]uint64
-	fold   [4]uint64 // right behind block, for sumsAVX2
-	c0, c1 uint64    // for the chain
+	blocks simd.HashKey
+	c0, c1 uint64 // for the chain
 }
 
 // NewPrefixKey derives a key from a secret. Chains can be compared exactly if they were made under the same secret, in one
@@ -27,11 +27,11 @@ type PrefixKey struct {
 func NewPrefixKey(secret [32]byte) *PrefixKey {
 	r := rand.NewChaCha8(secret)
 	k := &PrefixKey{c0: r.Uint64(), c1: r.Uint64()}
-	for i := range k.fold {
-		k.fold[i] = r.Uint64()
+	for i := range k.blocks.Fold {
+		k.blocks.Fold[i] = r.Uint64()
 	}
-	for i := range k.block {
-		k.block[i] = r.Uint64()
+	for i := range k.blocks.Text {
+		k.blocks.Text[i] = r.Uint64()
 	}
 	return k
 }
@@ -131,7 +131,7 @@ func (p *Prompt) json(b []byte) {
 	for i := 0; i < len(b); i++ {
 		switch class[b[i]] {
 		case classQuote:
-			if i = stringEnd(b, i+1); i < 0 {
+			if i = simd.StringEnd(b, i+1); i < 0 {
 				return
 			}
 		case classSpace:
@@ -142,52 +142,16 @@ func (p *Prompt) json(b []byte) {
 	p.write(b[from:])
 }
 
-// appendSums hashes the whole blocks of text, each on its own: NH (RFC 4418) in each of four lanes, folded. Whoever lacks
-// the key cannot make two texts that come to the same with a better chance than 2^-32; texts that nobody chose do with one
-// of about 2^-64.
+// appendSums hashes the whole blocks of text, each on its own.
 func (k *PrefixKey) appendSums(dst []uint64, text []byte) []uint64 {
 	n := len(text) / PrefixBlock
-	dst = slices.Grow(dst, n)
-	out := dst[len(dst) : len(dst)+n]
-	if n > 0 {
-		k.sums(out, text)
-	}
-	return dst[:len(dst)+n]
-}
-
-// sumsByWord is sums for any processor. Text has at least len(out) blocks.
-func (k *PrefixKey) sumsByWord(out []uint64, text []byte) {
-	for i := range out {
-		p := productsByWord((*[PrefixBlock]byte)(text[i*PrefixBlock:]), &k.block)
-		out[i] = fold(p[0]^k.fold[0], p[1]^k.fold[1]) ^ fold(p[2]^k.fold[2], p[3]^k.fold[3])
-	}
-}
-
-// productsByWord adds the halves of the key's words to those of the text's, multiplies the two halves of each, and sums the
-// products up: in the first lane those of words 0, 4, 8, ..., in the second of 1, 5, ...
-func productsByWord(text *[PrefixBlock]byte, key *[PrefixBlock / 8]uint64) (sums [4]uint64) {
-	for i := 0; i < len(key); i += 4 {
-		t, k := (*[32]byte)(text[8*i:8*i+32]), (*[4]uint64)(key[i:i+4])
-		sums[0] += product(binary.LittleEndian.Uint64(t[:8]), k[0])
-		sums[1] += product(binary.LittleEndian.Uint64(t[8:16]), k[1])
-		sums[2] += product(binary.LittleEndian.Uint64(t[16:24]), k[2])
-		sums[3] += product(binary.LittleEndian.Uint64(t[24:]), k[3])
-	}
-	return sums
-}
-
-func product(text, key uint64) uint64 {
-	return uint64(uint32(text)+uint32(key)) * uint64(uint32(text>>32)+uint32(key>>32))
+	dst = slices.Grow(dst, n)[:len(dst)+n]
+	k.blocks.Sum(dst[len(dst)-n:], text)
+	return dst
 }
 
 // chain hashes two words together with the hash of all before them.
-func (k *PrefixKey) chain(hash, a, b uint64) uint64 { return fold(hash^a^k.c0, b^k.c1) }
-
-// fold mixes two words, by the halves of their product, as wyhash does.
-func fold(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	return hi ^ lo
-}
+func (k *PrefixKey) chain(hash, a, b uint64) uint64 { return simd.Fold(hash^a^k.c0, b^k.c1) }
 
 // name chains a name of any length.
 func (k *PrefixKey) name(hash uint64, name string) uint64 {

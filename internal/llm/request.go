@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"evenkeel/internal/simd"
 )
 
 // maxModelLen is the longest model name that is read, in bytes. The longest names in use (paths in model hubs with a
@@ -426,24 +428,24 @@ func (v *promptReader) member(b []byte, start, end, depth int) {
 // nearest cache still.
 const piece = 8 << 10
 
-// stringEnd is the function of that name, with which it shares b and i, and hashes long values on the way. A name that long
+// stringEnd is simd.StringEnd, with which it shares b and i, and hashes long values on the way. A name that long
 // is hashed too. v may be nil.
 func (v *promptReader) stringEnd(b []byte, i int) int {
 	if v == nil || !v.isText() {
-		return stringEnd(b, i)
+		return simd.StringEnd(b, i)
 	}
 	for len(b)-i > piece {
 		cut := i + piece
-		if isEscaped(b[i:cut]) {
+		if simd.IsEscaped(b[i:cut]) {
 			cut--
 		}
-		if end := stringEnd(b[:cut], i); end >= 0 {
+		if end := simd.StringEnd(b[:cut], i); end >= 0 {
 			return end
 		}
 		v.text.write(b[i:cut])
 		i, v.written = cut, cut
 	}
-	return stringEnd(b, i)
+	return simd.StringEnd(b, i)
 }
 
 // isText reports whether a value that comes now is part of the text.

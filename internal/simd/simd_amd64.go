@@ -1,11 +1,11 @@
-package llm
+package simd
 
 import "golang.org/x/sys/cpu"
 
 // hasAVX2 chooses between what is written for all processors and what is written for this one.
 var hasAVX2 = cpu.X86.HasAVX2
 
-// unescapedQuote is stringEnd where there are many escapes.
+// unescapedQuote is StringEnd where there are many escapes.
 func unescapedQuote(b []byte, i int) int {
 	if !hasAVX2 {
 		return unescapedByWord(b, i)
@@ -18,13 +18,12 @@ func unescapedQuote(b []byte, i int) int {
 	return unescapedByWord(b, min(i+whole+after, len(b)))
 }
 
-func (k *PrefixKey) sums(out []uint64, text []byte) {
+func (k *HashKey) sum(out []uint64, text []byte) {
 	if hasAVX2 {
-		_ = text[len(out)*PrefixBlock-1]
-		sumsAVX2(k, out, &text[0])
+		sumAVX2(k, out, &text[0])
 		return
 	}
-	k.sumsByWord(out, text)
+	k.sumByWord(out, text)
 }
 
 // unescapedAVX2 finds the first quote that no backslash escapes in b's whole blocks of 64 bytes, and returns its index, or
@@ -33,7 +32,7 @@ func (k *PrefixKey) sums(out []uint64, text []byte) {
 //go:noescape
 func unescapedAVX2(b []byte) (at, after int)
 
-// sumsAVX2 is sumsByWord.
+// sumAVX2 is sumByWord.
 //
 //go:noescape
-func sumsAVX2(k *PrefixKey, out []uint64, text *byte)
+func sumAVX2(k *HashKey, out []uint64, text *byte)

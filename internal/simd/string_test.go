@@ -1,4 +1,4 @@
-package llm
+package simd
 
 import (
 	"bytes"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzStringEnd compares stringEnd with a loop over bytes, from every byte of text that is repeated.
+// FuzzStringEnd compares StringEnd with a loop over bytes, from every byte of text that is repeated.
 func FuzzStringEnd(f *testing.F) {
 	for _, seed := range []string{`abc"`, `\"\\"`, `a\"bcdefgh\"ij\\\"k\\`, `\\\\\\\\\\\\\\\\\"`, `0123456701234567012345670123456\"x`, `\u0022\`, `"`, ``} {
 		f.Add([]byte(seed), uint8(5))
@@ -24,7 +24,7 @@ func FuzzStringEnd(f *testing.F) {
 			if want >= len(text) {
 				want = -1
 			}
-			if got := stringEnd(text, i); got != want {
+			if got := StringEnd(text, i); got != want {
 				t.Fatalf("%q from %d: %d, want %d", text, i, got, want)
 			}
 			if got := unescapedByWord(text, i); got != want {

@@ -1,7 +1,7 @@
 //go:build !amd64
 
-package llm
+package simd
 
 func unescapedQuote(b []byte, i int) int { return unescapedByWord(b, i) }
 
-func (k *PrefixKey) sums(out []uint64, text []byte) { k.sumsByWord(out, text) }
+func (k *HashKey) sum(out []uint64, text []byte) { k.sumByWord(out, text) }

@@ -74,8 +74,8 @@ none:
 	VPMULUDQ TEXT, HIGH, HIGH \
 	VPADDQ HIGH, SUM, SUM
 
-// func sumsAVX2(k *PrefixKey, out []uint64, text *byte)
-TEXT ·sumsAVX2(SB), NOSPLIT, $0-40
+// func sumAVX2(k *HashKey, out []uint64, text *byte)
+TEXT ·sumAVX2(SB), NOSPLIT, $0-40
 	MOVQ k+0(FP), DI
 	MOVQ out_base+8(FP), R8
 	MOVQ out_len+16(FP), CX
