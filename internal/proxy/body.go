@@ -86,7 +86,9 @@ func (b *requestBody) read(w http.ResponseWriter, r *http.Request, m *bodyMemory
 			}
 			room = b.buf.room[have:min(b.held(), most)]
 		}
-		pace.keep(w, b.rate())
+		if int64(came) < most { // it may have to wait
+			pace.keep(w, b.rate())
+		}
 		n, err := r.Body.Read(room)
 		if n > 0 && int64(b.n) == most {
 			return tooLarge(g.MaxBody)
@@ -167,6 +169,9 @@ func (p *pace) keep(w http.ResponseWriter, rate int64) {
 
 // over lifts the deadline: net/http watches for a client that leaves by reading on.
 func (p *pace) over(w http.ResponseWriter) {
+	if p.set.IsZero() {
+		return
+	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as above
 }
 
