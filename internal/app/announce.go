@@ -20,7 +20,7 @@ func remembering(old, r discovery.Report) discovery.Report {
 
 // same reports whether two reports describe the same thing.
 func same(a, b discovery.Report) bool {
-	return a.Reachable == b.Reachable && a.Kind == b.Kind && a.Version == b.Version && a.KVTokens == b.KVTokens &&
+	return a.Reachable == b.Reachable && a.Refused == b.Refused && a.Kind == b.Kind && a.Version == b.Version && a.KVTokens == b.KVTokens &&
 		slices.Equal(a.Models, b.Models) && (a.Err == nil) == (b.Err == nil) && (a.Err == nil || a.Err.Error() == b.Err.Error())
 }
 

@@ -208,8 +208,13 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 	}
 	for i := range c.Endpoints {
 		e := &c.Endpoints[i]
-		if r := b.reports[e.Name]; len(e.Models) == 0 && r.Models == nil && (!r.Reachable || r.Kind == "") {
-			g.Unanswered++ // down since we know it, or loading
+		if r := b.reports[e.Name]; len(e.Models) == 0 && r.Models == nil {
+			switch {
+			case r.Refused:
+				g.Refusing++
+			case !r.Reachable || r.Kind == "": // down since we know it, or loading
+				g.Unanswered++
+			}
 		}
 	}
 	for name, pool := range b.pools {

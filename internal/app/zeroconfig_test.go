@@ -135,12 +135,23 @@ func TestWrongUpstreamKey(t *testing.T) {
 	if a := w.get(w.url + "/readyz"); a.status != http.StatusServiceUnavailable {
 		t.Errorf("readyz: %d %q", a.status, a.body)
 	}
+	refusesOurCredential(w)
+}
+
+// refusesOurCredential: nobody can say that a model does not exist which an endpoint may have that refuses our key.
+func refusesOurCredential(w *world) {
+	w.t.Helper()
+	a := w.chat("m")
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "evenkeel_model_not_ready") || !strings.Contains(a.body, "refused the credential") {
+		w.t.Errorf("%d %s", a.status, a.body)
+	}
 }
 
 func TestMissingUpstreamKey(t *testing.T) {
 	e := engine(t, mock.Config{Name: "locked", Models: []string{"m"}, APIKey: "another"})
 	w := start(t, fromURLs(t, "", e.URL()))
 	w.logged("endpoint answers, but not as expected", "401", "needs a key", "--upstream-key")
+	refusesOurCredential(w)
 }
 
 func TestDuplicateURLs(t *testing.T) {

@@ -41,6 +41,9 @@ type Report struct {
 	// KVTokens is how many tokens the engine's KV cache holds, over all its ranks; 0 if it does not say. For llama.cpp it
 	// is slots × context, which is too much by the number of slots if the slots share one cache (its --kv-unified).
 	KVTokens int
+	// Refused is true if it did not list its models for want of a credential that it accepts (401, 403). Models that it
+	// listed before stay.
+	Refused bool
 	// Err says what was not as expected, for people: with the path, the status and what to do. It never holds the key. It
 	// may be set on a reachable endpoint.
 	Err error

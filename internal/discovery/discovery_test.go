@@ -182,6 +182,9 @@ func TestProbeErrors(t *testing.T) {
 		if r.Err == nil || r.Err.Error() != want {
 			t.Errorf("%s: got error\n     %v\nwant %s", list, r.Err, want)
 		}
+		if refused := list == "401 {}" || list == "403 {}"; r.Refused != refused {
+			t.Errorf("%s: refused is %v", list, r.Refused)
+		}
 	}
 	f("", `401 {}`, `GET /v1/models: 401 Unauthorized: endpoint "gpu-1" needs a key: set its api_key, or --upstream-key`)
 	f("sk-1", `403 {}`, `GET /v1/models: 403 Forbidden: endpoint "gpu-1" does not accept the key that is set as api_key or --upstream-key`)

@@ -73,6 +73,7 @@ func (p *prober) ping(ctx context.Context) {
 	}
 	a := p.client.get(ctx, p.last.Kind, path)
 	p.status, p.last.Reachable, p.last.Err, p.list = a.status, a.status != 0, a.err, nil
+	p.last.Refused = refuses(a.status)
 	switch {
 	case a.err != nil:
 	case a.status == http.StatusOK:
@@ -89,6 +90,11 @@ func (p *prober) ping(ctx context.Context) {
 	if len(p.client.target.Models) > 0 && (p.status == http.StatusOK || noPage(p.status)) {
 		p.last.Err = nil // somebody answered, and the list is not needed
 	}
+}
+
+// refuses reports whether a status says that the credential is not accepted, or lacking.
+func refuses(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 // noPage reports whether a status says that there is nothing to GET at a path.
@@ -170,7 +176,7 @@ func (p *prober) explain(path string, a answer) error {
 	got := fmt.Sprintf("GET %s: %d %s", path, a.status, http.StatusText(a.status))
 	t := p.client.target
 	switch {
-	case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden:
+	case refuses(a.status):
 		if t.APIKey.IsZero() {
 			return fmt.Errorf("%s: endpoint %q needs a key: set its api_key, or --upstream-key", got, t.Name)
 		}

@@ -62,9 +62,13 @@ func (g *Generation) chain(model string) ([]string, *llm.Error) {
 		return nil, &llm.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "evenkeel_no_model",
 			Message: fmt.Sprintf("The request names no model, and there are %d endpoints it could go to. Put \"model\" into the body of a POST; GET /v1/models lists those there are.", len(g.Endpoints))}
 	}
-	if g.Unanswered > 0 {
+	if silent := g.Unanswered + g.Refusing; silent > 0 {
+		why := ""
+		if g.Refusing > 0 {
+			why = fmt.Sprintf("; %d of them refused the credential that the configuration gives them, or need one", g.Refusing)
+		}
 		return nil, &llm.Error{Status: http.StatusServiceUnavailable, Code: "evenkeel_model_not_ready", Param: "model",
-			Message: fmt.Sprintf("The model %q is not known here yet: %d of %d endpoints have not said so far what they serve.", clip(model), g.Unanswered, len(g.Endpoints))}
+			Message: fmt.Sprintf("The model %q is not known here yet: %d of %d endpoints have not said so far what they serve%s.", clip(model), silent, len(g.Endpoints), why)}
 	}
 	return nil, &llm.Error{Status: http.StatusNotFound, Code: codeUnknownModel, Param: "model",
 		Message: fmt.Sprintf("The model %q does not exist here. GET /v1/models lists those that do.", clip(model))}

@@ -74,6 +74,16 @@ func TestUnknownModelWhileEndpointsAreDown(t *testing.T) {
 	}
 }
 
+// TestUnknownModelWhileEndpointsRefuseOurCredential: what an endpoint serves that lists nothing without a key that it
+// accepts is not known, so nothing "does not exist".
+func TestUnknownModelWhileEndpointsRefuseOurCredential(t *testing.T) {
+	w := newWorld(t, options{change: func(g *Generation) { g.Refusing = 1 }}, jsonAnswer(200, goodJSON))
+	a := w.post("/v1/chat/completions", `{"model":"later","messages":[]}`)
+	if a.status != 503 || !strings.Contains(a.body, "evenkeel_model_not_ready") || !strings.Contains(a.body, "1 of them refused the credential") || a.header.Get("X-Should-Retry") != "" {
+		t.Errorf("%d %s %v", a.status, a.body, a.header)
+	}
+}
+
 // TestCutMessagesStreamIsEstimated: message_start reports one output token; a stream cut later has produced more.
 func TestCutMessagesStreamIsEstimated(t *testing.T) {
 	start := `event: message_start` + "\n" + `data: {"type":"message_start","message":{"model":"up","usage":{"input_tokens":7,"output_tokens":1}}}` + "\n\n"

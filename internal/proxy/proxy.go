@@ -22,6 +22,7 @@ import (
 type Generation struct {
 	Chains         map[string][]string           // model → itself and its fallbacks; "" if a request without a model has one place to go
 	Unanswered     int                           // endpoints that have not said yet what they serve
+	Refusing       int                           // endpoints that do not say what they serve, since they refuse our credential
 	Models         []Model                       // what GET /v1/models lists, sorted by ID
 	Endpoints      map[string]*upstream.Endpoint // by name
 	Keys           map[[32]byte]string           // SHA-256 of a virtual key → its name; empty = no authentication
