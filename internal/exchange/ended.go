@@ -124,7 +124,7 @@ func (x *Exchange) giveUp(now time.Time) {
 	case x.last != nil:
 		x.fail(now, Failed, failureOf(x.last, x.timeout))
 	case x.failed != nil:
-		x.fail(now, Refused, refusalOf(x.failed))
+		x.fail(now, Refused, refusalOf(x.failed, x.rec.Facts.Pin))
 	default:
 		x.fail(now, Refused, &Failure{Status: 503, Code: "evenkeel_queue_timeout", RetryIn: 1000,
 			Message: fmt.Sprintf("No deployment of model %q had room within the deadline of %v.", x.plan.Models[x.model], x.deadline())})
@@ -171,8 +171,8 @@ func retryIn(end *End) int64 {
 	return 1000
 }
 
-// refusalOf words a refusal for the client: it counts reasons and names no deployment.
-func refusalOf(r *route.Refusal) *Failure {
+// refusalOf words a refusal for the client: it counts reasons and names no deployment but the one that was asked for.
+func refusalOf(r *route.Refusal, pin string) *Failure {
 	model := r.Decision.Model
 	switch r.Kind {
 	case route.NoModel:
@@ -181,6 +181,10 @@ func refusalOf(r *route.Refusal) *Failure {
 	case route.QueueFull:
 		return &Failure{Status: 503, Code: "evenkeel_queue_full", RetryIn: 1000,
 			Message: fmt.Sprintf("Too many requests wait for model %q already.", model)}
+	}
+	if counts := r.Decision.CutCounts(); len(counts) == 1 && counts[0].Cut == route.CutPinned {
+		return &Failure{Status: 400, Code: "evenkeel_no_deployment", Final: true,
+			Message: fmt.Sprintf("x-evenkeel-pin: no deployment of model %q is called %.200q, and no endpoint that serves it.", model, pin)}
 	}
 	if unfit(r.Decision) {
 		return &Failure{Status: 400, Code: "evenkeel_no_deployment", Final: true,

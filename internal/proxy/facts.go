@@ -34,8 +34,12 @@ func (c *call) understand() *llm.Error {
 	if failure != nil {
 		return failure
 	}
-	if strings.EqualFold(first(h, headerFallback), "off") {
+	switch v := first(h, headerFallback); {
+	case v == "" || strings.EqualFold(v, "on"):
+	case strings.EqualFold(v, "off"):
 		chain = chain[:1]
+	default:
+		return refusal(http.StatusBadRequest, "evenkeel_bad_fallback", fmt.Sprintf("x-evenkeel-fallback: %q is neither off nor on.", clip(v)))
 	}
 	deadline, failure := clientDeadline(h)
 	if failure != nil {

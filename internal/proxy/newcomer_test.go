@@ -97,11 +97,27 @@ func TestCutMessagesStreamIsEstimated(t *testing.T) {
 	}
 }
 
+// TestFallbackIsOffOrOn: a value that is neither is refused, not ignored.
+func TestFallbackIsOffOrOn(t *testing.T) {
+	w := newWorld(t, options{}, jsonAnswer(200, goodJSON))
+	for _, value := range []string{"off", "on", "OFF", "On", ""} {
+		if a := w.post("/v1/chat/completions", chatBody, "X-Evenkeel-Fallback", value); a.status != 200 {
+			t.Errorf("%q: %d %s", value, a.status, a.body)
+		}
+	}
+	for _, value := range []string{"false", "0", "of", "off, on"} {
+		a := w.post("/v1/chat/completions", chatBody, "X-Evenkeel-Fallback", value)
+		if want := `x-evenkeel-fallback: \"` + value + `\" is neither off nor on.`; a.status != 400 || !strings.Contains(a.body, want) || !strings.Contains(a.body, `"evenkeel_bad_fallback"`) {
+			t.Errorf("%q: %d %s, want %s", value, a.status, a.body, want)
+		}
+	}
+}
+
 // TestPinnedNowhere: a pin that nothing fits is the request's mistake, and repeating it is useless.
 func TestPinnedNowhere(t *testing.T) {
 	w := newWorld(t, options{}, jsonAnswer(200, goodJSON))
 	a := w.post("/v1/chat/completions", chatBody, "X-Evenkeel-Pin", "nowhere")
-	if a.status != 400 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(a.body, "1 not the one the request names") {
+	if a.status != 400 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(a.body, `x-evenkeel-pin: no deployment of model \"m\" is called \"nowhere\"`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
