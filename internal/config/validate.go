@@ -188,9 +188,11 @@ func (v *validator) name(at *path, name, refused string) {
 
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'+.^_`|~-]+$")
 
-// neverForwarded are credentials of the client, and headers that belong to one connection.
+// neverForwarded are credentials of the client, and headers that belong to one connection. They are those that package
+// proxy keeps, and a test there compares the two.
 var neverForwarded = map[string]string{
-	"authorization": "credential", "x-api-key": "credential", "api-key": "credential", "proxy-authorization": "credential",
+	"authorization": "credential", "x-api-key": "credential", "api-key": "credential", "x-goog-api-key": "credential",
+	"cookie": "cookie", "proxy-authorization": "connection", "proxy-authenticate": "connection",
 	"host": "connection", "content-length": "connection", "transfer-encoding": "connection", "connection": "connection",
 	"keep-alive": "connection", "te": "connection", "trailer": "connection", "upgrade": "connection",
 	"proxy-connection": "connection", "expect": "connection",
@@ -202,6 +204,10 @@ func (v *validator) headers() {
 		switch kind := neverForwarded[strings.ToLower(name)]; {
 		case kind == "credential":
 			v.fail(at.index(i), "%s is the client's credential; to send it upstream write credentials: client", show(name))
+		case kind == "cookie":
+			v.fail(at.index(i), "%s may hold credentials of the client and is never passed on; remove it", show(name))
+		case strings.HasPrefix(strings.ToLower(name), "x-evenkeel-"):
+			v.fail(at.index(i), "%s is for this balancer, as all x-evenkeel- headers, and is never passed on; remove it", show(name))
 		case kind == "connection":
 			v.fail(at.index(i), "%s belongs to one connection and is never passed on; remove it", show(name))
 		case !headerName.MatchString(name):

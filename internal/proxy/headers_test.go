@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"evenkeel/internal/config"
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/route"
 )
@@ -238,6 +239,24 @@ func TestAnswerEncodedTwice(t *testing.T) {
 		})
 		if a := w.post("/v1/chat/completions", chatBody); a.status != 200 || a.body != "\x1f\x8bodd" || !slices.Equal(a.header["Content-Encoding"], lines) {
 			t.Errorf("%v: got %d %q %v", lines, a.status, a.body, a.header)
+		}
+	}
+}
+
+// TestForwardHeadersThatNeverGo: a configuration cannot name a header that would stay here all the same.
+func TestForwardHeadersThatNeverGo(t *testing.T) {
+	names := []string{headerPin, headerHops, headerPrefix + "Anything"}
+	for name := range neverForwarded {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		c := config.Default()
+		c.ForwardHeaders = []string{strings.ToLower(name)}
+		if err := c.Validate(nil); err == nil || !strings.Contains(err.Error(), "forward_headers[0]: ") {
+			t.Errorf("%s is accepted: %v", name, err)
+		}
+		if g := (&Generation{Forward: NewHeaderSet([]string{name})}); g.forwards(textproto.CanonicalMIMEHeaderKey(name)) {
+			t.Errorf("%s goes upstream", name)
 		}
 	}
 }
