@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"evenkeel/internal/config"
 	"evenkeel/internal/mock"
 	"evenkeel/tests/certs"
 )
@@ -108,6 +109,8 @@ func TestUsageErrors(t *testing.T) {
 	bad("x.yml is a configuration file", "serve", "-c", "x.yaml", "x.yml")
 	bad("commands_test.go is a configuration file", "serve", "commands_test.go")
 	bad("--upstream-key is followed by a flag instead of a key", "serve", "--upstream-key", "--no-auth", "http://127.0.0.1:1")
+	bad("--upstream-key is empty; write ${VARIABLE}", "serve", "--upstream-key", "", "http://127.0.0.1:1")
+	bad(`--upstream-key: secret file "nope": does not exist; a relative path starts at the working directory`, "serve", "--upstream-key", "file:nope", "http://127.0.0.1:1")
 	bad("write the key alone", "serve", "--upstream-key", "Bearer k", "http://127.0.0.1:1")
 	bad("write api_key at the endpoint", "serve", "--config", "x.yaml", "--upstream-key", "k")
 	bad("--upstream-key: ", "serve", "--upstream-key", "${EVENKEEL_NOT_SET}", "http://127.0.0.1:1")
@@ -147,6 +150,10 @@ func TestServeRefuses(t *testing.T) {
 	refuse([]string{"--strategy", "fastest", url}, `unknown strategy "fastest"`, "least_tokens")
 	refuse([]string{"--strategy", "round_robbin", url}, `did you mean "round_robin"?`)
 	refuse([]string{"--log-level", "loud", url}, `"loud"`, "debug, info, warn, error")
+	refuse([]string{"--listen", "", url}, "listen: is empty; write an address such as 127.0.0.1:8080")
+	refuse([]string{"--strategy", "", url}, "strategy: has no name; remove it or write one such as least_tokens")
+	refuse([]string{"--log-level", "", url}, `log.level: unknown value ""`, "debug, info, warn, error")
+	refuse([]string{"--log-format", "", url}, `log.format: unknown value ""`, "text, json")
 	refuse([]string{"127.0.0.1:8000"}, "needs http:// or https:// in front")
 	refuse([]string{"--listen", ":0", "--strategy", "fastest", "127.0.0.1:8000"}, "needs http://", "virtual_keys", "unknown strategy")
 	refuse([]string{url + "/v1/chat/completions"}, "write the base URL")
@@ -163,6 +170,51 @@ func TestServeRefuses(t *testing.T) {
 	for _, flag := range []string{"listen", "admin", "metrics"} {
 		args := []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--" + flag, taken, url}
 		refuse(args, taken, "in use", "choose another address with --"+flag)
+	}
+}
+
+// loadServe is what serve does with its arguments before it listens.
+func loadServe(t *testing.T, args ...string) (*config.Config, []config.Warning) {
+	t.Helper()
+	var f serveFlags
+	cmd := &cobra.Command{}
+	f.register(cmd)
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	c, warnings, err := f.load(cmd.Flags().Args())
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return c, warnings
+}
+
+// An empty address turns a listener off, as in a file; a flag that is not given changes nothing.
+func TestServeFlagThatIsEmpty(t *testing.T) {
+	const url = "http://127.0.0.1:1"
+	file := write(t, filepath.Join(t.TempDir(), "c.yaml"), "endpoints: {a: {url: "+url+"}}\nadmin: 127.0.0.1:1234\nmetrics: 127.0.0.1:1235\n")
+	f := func(admin, metrics string, args ...string) {
+		t.Helper()
+		if c, _ := loadServe(t, args...); c.Admin != admin || c.Metrics != metrics {
+			t.Errorf("%q: admin %q, metrics %q; want %q, %q", args, c.Admin, c.Metrics, admin, metrics)
+		}
+	}
+	f("127.0.0.1:8081", "", url)
+	f("", "", "--admin", "", url)
+	f("127.0.0.1:1234", "127.0.0.1:1235", "--config", file)
+	f("", "", "--config", file, "--admin=", "--metrics=")
+}
+
+func TestUpstreamKeyInPlainTextWarns(t *testing.T) {
+	t.Setenv("UPSTREAM_KEY", upstreamKey)
+	const url = "http://127.0.0.1:1"
+	c, warnings := loadServe(t, "--upstream-key", upstreamKey, url)
+	if c.Endpoints[0].APIKey.Reveal() != upstreamKey || len(warnings) != 1 || warnings[0].String() !=
+		"--upstream-key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH" {
+		t.Errorf("warnings %q", warnings)
+	}
+	if c, warnings = loadServe(t, "--upstream-key", "${UPSTREAM_KEY}", url); c.Endpoints[0].APIKey.Reveal() != upstreamKey || len(warnings) != 0 {
+		t.Errorf("warnings %q", warnings)
 	}
 }
 

@@ -26,6 +26,8 @@ type serveFlags struct {
 	strategy    string
 	logLevel    string
 	logFormat   string
+
+	given func(flag string) bool // an empty value that was given is not the default
 }
 
 func newServe() *cobra.Command {
@@ -48,17 +50,23 @@ one ends the process as it stands.`,
   evenkeel serve --config endpoints.yaml --config policy.yaml`,
 		RunE: func(cmd *cobra.Command, urls []string) error { return runServe(cmd, f, urls) },
 	}
+	f.register(cmd)
+	return cmd
+}
+
+// register adds the flags to a command.
+func (f *serveFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	f.given = flags.Changed
 	flags.StringArrayVarP(&f.config, "config", "c", nil, "configuration `file` (YAML); may be given several times")
 	flags.StringVar(&f.listen, "listen", "", "`address` for clients (default 127.0.0.1:8080)")
-	flags.StringVar(&f.admin, "admin", "", "`address` for explain, metrics and state (default 127.0.0.1:8081)")
+	flags.StringVar(&f.admin, "admin", "", "`address` for explain, metrics and state; '' turns it off (default 127.0.0.1:8081)")
 	flags.StringVar(&f.metrics, "metrics", "", "one more `address` for /metrics alone (default none)")
 	flags.BoolVar(&f.noAuth, "no-auth", false, "serve everybody who can connect, also beyond loopback")
 	flags.StringVar(&f.upstreamKey, "upstream-key", "", "`key` for the URLs given: ${VARIABLE}, file:PATH or the key itself")
 	flags.StringVar(&f.strategy, "strategy", "", "`name` of the strategy (default least_tokens)")
 	flags.StringVar(&f.logLevel, "log-level", "", "`level` of detail: debug, info, warn or error (default info)")
 	flags.StringVar(&f.logFormat, "log-format", "", "`form` of the lines: text or json (default text)")
-	return cmd
 }
 
 // load reads the configuration that the flags and URLs describe, and validates it.
@@ -74,6 +82,9 @@ func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, erro
 	if len(urls) == 0 && len(f.config) == 0 {
 		return nil, nil, usageError{errors.New("nothing to serve: give the URLs of your endpoints, or --config FILE; evenkeel demo needs neither")}
 	}
+	if f.given("upstream-key") && f.upstreamKey == "" {
+		return nil, nil, usageError{errors.New("--upstream-key is empty; write ${VARIABLE}, file:PATH or the key after it, or leave the flag out")}
+	}
 	if strings.HasPrefix(f.upstreamKey, "-") { // not shown: it may be a key all the same
 		return nil, nil, usageError{errors.New("--upstream-key is followed by a flag instead of a key; write ${VARIABLE}, file:PATH or the key after it")}
 	}
@@ -86,10 +97,11 @@ func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, erro
 		}
 		c, warnings, err = config.LoadFiles(f.config...)
 	} else {
-		key, keyErr := config.ResolveSecret(f.upstreamKey)
+		key, told, keyErr := config.ResolveSecret("--upstream-key", f.upstreamKey)
 		if keyErr != nil {
-			return nil, nil, usageError{fmt.Errorf("--upstream-key: %w", keyErr)}
+			return nil, nil, usageError{keyErr}
 		}
+		warnings = told
 		c, err = config.FromURLs(urls, key)
 	}
 	if c == nil { // a file could not be read
@@ -113,14 +125,17 @@ func isConfigFile(arg string) bool {
 
 func (f *serveFlags) override(c *config.Config) {
 	for _, s := range []struct {
-		flag string
-		into *string
-	}{{f.listen, &c.Listen}, {f.admin, &c.Admin}, {f.metrics, &c.Metrics}, {f.logLevel, &c.Log.Level}, {f.logFormat, &c.Log.Format}} {
-		if s.flag != "" {
-			*s.into = s.flag
+		flag, value string
+		into        *string
+	}{
+		{"listen", f.listen, &c.Listen}, {"admin", f.admin, &c.Admin}, {"metrics", f.metrics, &c.Metrics},
+		{"log-level", f.logLevel, &c.Log.Level}, {"log-format", f.logFormat, &c.Log.Format},
+	} {
+		if f.given(s.flag) {
+			*s.into = s.value
 		}
 	}
-	if f.strategy != "" {
+	if f.given("strategy") {
 		c.Strategy = config.Strategy{Name: f.strategy}
 	}
 	if f.noAuth {

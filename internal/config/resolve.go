@@ -8,18 +8,18 @@ import (
 	"evenkeel/internal/secret"
 )
 
-// ResolveSecret reads a secret given outside of any file, as a flag: ${NAME}, file:PATH (relative to the working
-// directory) or the secret itself. Empty text is no secret. The error never holds the secret.
-func ResolveSecret(text string) (secret.String, error) {
+// ResolveSecret reads the secret in a flag, as in --upstream-key: ${NAME}, file:PATH (relative to the working directory)
+// or, with a warning, the secret itself. Empty text is no secret. Warnings and the error begin with the flag, and never
+// hold the secret.
+func ResolveSecret(flag, text string) (secret.String, []Warning, error) {
 	var s secret.String
 	if text == "" {
-		return s, nil
+		return s, nil, nil
 	}
-	d := newDecoder(sources{env: os.LookupEnv, read: readSecret})
-	d.file = place{file: "flag"} // its directory, ".", is where relative paths start
-	d.secret(&yaml.Node{Kind: yaml.ScalarNode, Value: text}, &s, nil)
-	for i := range d.problems {
-		d.problems[i].File = ""
-	}
-	return s, d.err()
+	d := newDecoder(sources{env: os.LookupEnv, read: func(dir, name string) (string, error) {
+		return readSecretOf("the working directory", dir, name)
+	}})
+	// Without a file, the directory where relative paths start is "."
+	d.secret(&yaml.Node{Kind: yaml.ScalarNode, Value: text}, &s, (*path)(nil).key(flag))
+	return s, d.warnings, d.err()
 }

@@ -148,6 +148,11 @@ func (d *decoder) filePath(n *yaml.Node, v reflect.Value, at *path) {
 // readSecret reads the file of a secret, without the line break at its end. A relative name belongs to dir and cannot
 // leave it, neither with .. nor through a symbolic link; an absolute one is taken as it is.
 func readSecret(dir, name string) (string, error) {
+	return readSecretOf("the directory of its config file", dir, name)
+}
+
+// readSecretOf is readSecret, with what messages call dir.
+func readSecretOf(called, dir, name string) (string, error) {
 	refuse := func(why string) (string, error) {
 		return "", fmt.Errorf("secret file %s: %s", show(name), why)
 	}
@@ -162,13 +167,13 @@ func readSecret(dir, name string) (string, error) {
 		}
 		file, err = os.Open(name)
 	case !filepath.IsLocal(name):
-		return refuse("a relative path cannot leave the directory of its config file; write an absolute path")
+		return refuse("a relative path cannot leave " + called + "; write an absolute path")
 	default:
 		file, err = openBelow(dir, name)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return refuse("does not exist; a relative path starts at the directory of its config file")
+		return refuse("does not exist; a relative path starts at " + called)
 	case errors.Is(err, fs.ErrPermission):
 		return refuse("permission denied")
 	case err != nil:

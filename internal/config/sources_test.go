@@ -140,13 +140,25 @@ func TestResolveSecret(t *testing.T) {
 	write(t, name, "sk-file\n")
 	f := func(text, want, wantErr string) {
 		t.Helper()
-		got, err := ResolveSecret(text)
+		got, warnings, err := ResolveSecret("--key", text)
+		if wantErr != "" {
+			wantErr = "--key: " + wantErr
+		}
 		if got.Reveal() != want || (err == nil) != (wantErr == "") || err != nil && err.Error() != wantErr {
 			t.Errorf("%q gives %q, %v, want %q, %s", text, got.Reveal(), err, want, wantErr)
+		}
+		warning := ""
+		if text == "sk-plain" {
+			warning = "--key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH"
+		}
+		if said := lines(warnings); wantErr == "" && strings.TrimSpace(said) != warning {
+			t.Errorf("%q warns %q, want %q", text, said, warning)
 		}
 	}
 	f("", "", "")
 	f("sk-plain", "sk-plain", "")
+	f("file:nope", "", `secret file "nope": does not exist; a relative path starts at the working directory`)
+	f("file:../nope", "", `secret file "../nope": a relative path cannot leave the working directory; write an absolute path`)
 	f("${EVENKEEL_TEST_KEY}", "sk-env", "")
 	f("file:"+name, "sk-file", "")
 	f("${EVENKEEL_TEST_ABSENT}", "", "environment variable EVENKEEL_TEST_ABSENT is not set; set it before starting")
