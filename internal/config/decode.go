@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,7 +151,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, at *path, depth int) 
 	for _, e := range d.entries(n, at, depth) {
 		f, ok := find(fields, e.name)
 		if !ok {
-			d.fail(e.key, at, "unknown key %s%s", show(e.name), keyHint(e, at, fields))
+			d.fail(e.key, at, "unknown key %s%s", show(e.name), d.keyHint(e, at, v.Type()))
 			continue
 		}
 		f.key = e.key
@@ -159,7 +160,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, at *path, depth int) 
 }
 
 // keyHint says what an unknown key may have been meant for.
-func keyHint(e entry, at *path, fields []field) string {
+func (d *decoder) keyHint(e entry, at *path, t reflect.Type) string {
 	if strings.Contains(e.name, ":") {
 		return "; is a space missing after the colon?"
 	}
@@ -173,7 +174,40 @@ func keyHint(e entry, at *path, fields []field) string {
 			}
 		}
 	}
-	return DidYouMean(e.name, keyNames(fields))
+	if at == nil {
+		if below := d.below(e.name, t); len(below) > 0 {
+			return `; did you mean "` + strings.Join(below, `" or "`) + `"?`
+		}
+	}
+	return DidYouMean(e.name, keyNames(d.fieldsOf(t)))
+}
+
+// meant says where settings are that are called otherwise elsewhere: by other programs, or as flags.
+var meant = map[string][]string{
+	"timeout":    {"deadlines.deadline", "deadlines.response"},
+	"log_level":  {"log.level"},
+	"log_format": {"log.format"},
+}
+
+// below lists the settings that name may have been meant for: those of this name in the sections of t, or else as in meant.
+func (d *decoder) below(name string, t reflect.Type) []string {
+	var all []string
+	for _, f := range d.fieldsOf(t) {
+		section, way := t.FieldByIndex(f.index).Type, f.names[0]+"."
+		if f.named {
+			section, way = section.Elem(), way+"NAME."
+		}
+		if section.Kind() != reflect.Struct || section == typeStrategy || slices.Contains(laterSections, f.names[0]) {
+			continue
+		}
+		if inner, ok := find(d.fieldsOf(section), name); ok {
+			all = append(all, way+inner.written)
+		}
+	}
+	if len(all) == 0 {
+		all = meant[name]
+	}
+	return all
 }
 
 // named decodes a map of structs over a slice of them, which keeps the order of the file.
