@@ -51,7 +51,8 @@ type Config struct {
 	Log         Log          `yaml:"log"`
 	Explain     Explain      `yaml:"explain"`
 
-	// places says where each setting was written, so that Validate can point at it. Nil if built in code.
+	// places says where each setting was written, so that Validate can point at it, and under "" what the files are called.
+	// Nil if built in code.
 	places map[string]place
 	// decoded is what could not be decoded, for Validate.
 	decoded report

@@ -76,7 +76,9 @@ func newDecoder(s sources) *decoder {
 func load(files []File, s sources) (*Config, []Warning, error) {
 	d := newDecoder(s)
 	doc := document{Config: Default()}
+	names := make([]string, len(files))
 	for i, f := range files {
+		names[i] = f.Name
 		d.file = place{file: f.Name, order: i}
 		d.budget, d.full = nodeBudget(len(f.Data)), false
 		if root := d.parse(f.Data); root != nil {
@@ -85,6 +87,7 @@ func load(files []File, s sources) (*Config, []Warning, error) {
 	}
 	c := &doc.Config
 	c.places = d.places
+	c.places[""] = place{file: strings.Join(names, ", ")}
 	c.complete()
 	d.laterWarnings(&doc)
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -44,6 +45,21 @@ func lines(warnings []Warning) string {
 		b.WriteString(w.String() + "\n")
 	}
 	return b.String()
+}
+
+// TestUnresolvedKeysAreNotTheSame: what could not be read is not compared.
+func TestUnresolvedKeysAreNotTheSame(t *testing.T) {
+	f := func(a, b, want string) {
+		t.Helper()
+		text := fmt.Sprintf("endpoints:\n  a: {kind: openai, api_key: '%s'}\n  b: {kind: openai, api_key: '%s'}\n", a, b)
+		_, warnings, _ := Load([]File{{"a.yaml", []byte(text)}}, env("SET", "sk"))
+		if got := lines(warnings); got != want {
+			t.Errorf("%s and %s warn of %q, want %q", a, b, got, want)
+		}
+	}
+	f("${SET}", "${SET}", "a.yaml:3:3: endpoints.b.url: is the address and key of endpoint a too; it will count as two\n")
+	f("${NOT_SET}", "${NOT_SET_EITHER}", "")
+	f("${NOT_SET}", "${SET}", "")
 }
 
 // TestGoodFile compares a file that has every key with what it must give.

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +39,10 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-func parseSize(text string) (Size, bool) {
+// What is wrong with a value: its form, or that it is too much of what it says.
+var errForm, errTooLarge = errors.New("another form"), errors.New("too large")
+
+func parseSize(text string) (Size, error) {
 	number, factor := strings.ToLower(text), 1.0
 	for _, u := range sizeUnits {
 		if rest, ok := strings.CutSuffix(number, u.name); ok {
@@ -45,28 +50,44 @@ func parseSize(text string) (Size, bool) {
 			break
 		}
 	}
-	n, ok := parseNumber(number)
+	n, err := parseNumber(number)
 	n *= factor
-	if !ok || n < 0 || n > math.MaxInt64/2 || n != math.Trunc(n) {
-		return 0, false
+	switch {
+	case err != nil:
+		return 0, err
+	case n > math.MaxInt64/2:
+		return 0, errTooLarge
+	case n < 0 || n != math.Trunc(n):
+		return 0, errForm
 	}
-	return Size(n), true
+	return Size(n), nil
 }
 
 // parseNumber reads a finite decimal number; hexadecimal and "inf" are not numbers here.
-func parseNumber(text string) (float64, bool) {
+func parseNumber(text string) (float64, error) {
 	if strings.Trim(text, "0123456789.eE+-") != "" {
-		return 0, false
+		return 0, errForm
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	return n, err == nil
+	return n, numberError(err)
+}
+
+// numberError gives what package strconv found wrong as one of ours.
+func numberError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, strconv.ErrRange):
+		return errTooLarge
+	}
+	return errForm
 }
 
 // longestDuration is the most that a setting takes: a year, far below what time.Duration holds.
 const longestDuration = 365 * 24 * time.Hour
 
 // parseDuration reads 15s, 1m30s or 800ms, and under a key that ends in _seconds or _ms a plain number of those.
-func parseDuration(key, text string) (time.Duration, bool) {
+func parseDuration(key, text string) (time.Duration, error) {
 	unit := time.Duration(0)
 	switch {
 	case strings.HasSuffix(key, "_seconds"):
@@ -75,12 +96,28 @@ func parseDuration(key, text string) (time.Duration, bool) {
 		unit = time.Millisecond
 	default:
 		d, err := time.ParseDuration(text)
-		return d, err == nil && d.Abs() <= longestDuration
+		if err != nil { // it does not say why: if short numbers are right in its place, those were too large
+			if _, err = time.ParseDuration(digits.ReplaceAllString(text, "1")); err != nil {
+				return 0, errForm
+			}
+			return 0, errTooLarge
+		}
+		if d.Abs() > longestDuration {
+			return 0, errTooLarge
+		}
+		return d, nil
 	}
-	n, ok := parseNumber(text)
-	n *= float64(unit)
-	return time.Duration(n), ok && math.Abs(n) <= float64(longestDuration)
+	n, err := parseNumber(text)
+	if n *= float64(unit); err == nil && math.Abs(n) > float64(longestDuration) {
+		err = errTooLarge
+	}
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(n), nil
 }
+
+var digits = regexp.MustCompile("[0-9]+")
 
 // scalar decodes text, numbers, switches, durations, sizes and secrets.
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, f field, at *path) {
@@ -93,7 +130,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, f field, at *path) {
 		d.fail(n, at, "must be %s%s, is %s", form, example, describe(n))
 		return
 	}
-	text, ok := n.Value, false
+	text, err := n.Value, error(nil)
 	switch {
 	case f.url:
 		d.url(n, v, at)
@@ -106,18 +143,24 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, f field, at *path) {
 		return
 	case v.Type() == typeDuration:
 		var got time.Duration
-		if got, ok = parseDuration(f.written, text); ok {
+		if got, err = parseDuration(f.written, text); err == nil {
 			v.SetInt(int64(got))
 		}
 	case v.Type() == typeSize:
 		var got Size
-		if got, ok = parseSize(text); ok {
+		if got, err = parseSize(text); err == nil {
 			v.SetInt(int64(got))
 		}
 	default:
-		ok = setPlain(v, text)
+		err = setPlain(v, text)
 	}
-	if !ok {
+	switch {
+	case err == nil:
+	case errors.Is(err, errTooLarge) && v.Type() == typeDuration:
+		d.fail(n, at, "%s is too large; the most is a year, %dh", show(text), longestDuration/time.Hour)
+	case errors.Is(err, errTooLarge):
+		d.fail(n, at, "%s is too large", show(text))
+	default:
 		hint := ""
 		if strings.Contains(text, "${") {
 			hint = "; environment variables are read in url and api_key only"
@@ -126,31 +169,34 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, f field, at *path) {
 	}
 }
 
-func setPlain(v reflect.Value, text string) bool {
+func setPlain(v reflect.Value, text string) error {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(text)
 	case reflect.Bool:
 		if text != "true" && text != "false" {
-			return false
+			return errForm
 		}
 		v.SetBool(text == "true")
 	case reflect.Int, reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || v.OverflowInt(n) {
-			return false
+		if err == nil && v.OverflowInt(n) {
+			err = strconv.ErrRange
+		}
+		if err != nil {
+			return numberError(err)
 		}
 		v.SetInt(n)
 	case reflect.Float64:
-		n, ok := parseNumber(text)
-		if !ok {
-			return false
+		n, err := parseNumber(text)
+		if err != nil {
+			return err
 		}
 		v.SetFloat(n)
 	default:
 		panic(fmt.Sprintf("BUG: config cannot decode into %s", v.Type()))
 	}
-	return true
+	return nil
 }
 
 // expected says in words what a setting takes, with an example.
@@ -169,6 +215,9 @@ func expected(v reflect.Value, f field) (form, example string) {
 	case reflect.Bool:
 		return "true or false", ""
 	case reflect.Int, reflect.Int64:
+		if strings.HasSuffix(f.written, "_mib") {
+			return "a whole number of MiB", " such as 64"
+		}
 		return "a whole number", " such as 200"
 	case reflect.Float64:
 		return "a number", " such as 0.5"
@@ -189,7 +238,7 @@ func plain(n *yaml.Node) any {
 			return i
 		}
 	case "!!float":
-		if x, ok := parseNumber(n.Value); ok {
+		if x, err := parseNumber(n.Value); err == nil {
 			return x
 		}
 	}

@@ -13,8 +13,8 @@ import (
 func TestParseSize(t *testing.T) {
 	f := func(text string, want Size) {
 		t.Helper()
-		if got, ok := parseSize(text); !ok || got != want {
-			t.Errorf("%q gives %d, %v, want %d", text, got, ok, want)
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("%q gives %d, %v, want %d", text, got, err, want)
 		}
 	}
 	f("0", 0)
@@ -27,9 +27,14 @@ func TestParseSize(t *testing.T) {
 	f("2GiB", 2<<30)
 	f("3gb", 3_000_000_000)
 	f("4KB", 4000)
-	for _, text := range []string{"", "MiB", "-1", "1.5", "1TiB", "0x10", "inf", "NaN", "1e30", "9e18GiB", "1 2", "1MiBMiB"} {
-		if got, ok := parseSize(text); ok {
-			t.Errorf("%q gives %d, want none", text, got)
+	for want, texts := range map[error][]string{
+		errForm:     {"", "MiB", "-1", "1.5", "1TiB", "0x10", "inf", "NaN", "1 2", "1MiBMiB"},
+		errTooLarge: {"1e30", "9e18GiB", "1e400", "9223372036854775807"},
+	} {
+		for _, text := range texts {
+			if got, err := parseSize(text); err != want {
+				t.Errorf("%q gives %d, %v, want %v", text, got, err, want)
+			}
 		}
 	}
 }
@@ -39,7 +44,7 @@ func TestSizeString(t *testing.T) {
 		if got := size.String(); got != want {
 			t.Errorf("%d prints %s, want %s", int64(size), got, want)
 		}
-		if back, ok := parseSize(want); !ok || back != size {
+		if back, err := parseSize(want); err != nil || back != size {
 			t.Errorf("%s reads as %d, want %d", want, back, int64(size))
 		}
 	}
@@ -48,8 +53,8 @@ func TestSizeString(t *testing.T) {
 func TestParseDuration(t *testing.T) {
 	f := func(key, text string, want time.Duration) {
 		t.Helper()
-		if got, ok := parseDuration(key, text); !ok || got != want {
-			t.Errorf("%s: %q gives %s, %v, want %s", key, text, got, ok, want)
+		if got, err := parseDuration(key, text); err != nil || got != want {
+			t.Errorf("%s: %q gives %s, %v, want %s", key, text, got, err, want)
 		}
 	}
 	f("connect", "15s", 15*time.Second)
@@ -60,17 +65,20 @@ func TestParseDuration(t *testing.T) {
 	f("connect_seconds", "0.25", 250*time.Millisecond)
 	f("connect_ms", "800", 800*time.Millisecond)
 	f("connect_ms", "1e3", time.Second)
-	for key, texts := range map[string][]string{
-		"connect":         {"", "15", "1.5", "fast", "10000h", "15 s", "1d", "inf"},
-		"connect_seconds": {"", "15s", "1e300", "inf", "NaN", "0x1p4", "99999999999"},
-		"connect_ms":      {"", "800ms", "Infinity", "1e300"},
-	} {
+	bad := func(want error, key string, texts ...string) {
+		t.Helper()
 		for _, text := range texts {
-			if got, ok := parseDuration(key, text); ok {
-				t.Errorf("%s: %q gives %s, want none", key, text, got)
+			if got, err := parseDuration(key, text); err != want {
+				t.Errorf("%s: %q gives %s, %v, want %v", key, text, got, err, want)
 			}
 		}
 	}
+	bad(errForm, "connect", "", "15", "1.5", "fast", "15 s", "1d", "inf", "1.2.3s", "99999999999999999999", "99999999999999999999d")
+	bad(errTooLarge, "connect", "10000h", "-10000h", "99999999999999999999s", "1h99999999999999999999.5m")
+	bad(errForm, "connect_seconds", "", "15s", "inf", "NaN", "0x1p4")
+	bad(errTooLarge, "connect_seconds", "1e300", "99999999999", "1e400")
+	bad(errForm, "connect_ms", "", "800ms", "Infinity")
+	bad(errTooLarge, "connect_ms", "1e300")
 }
 
 func TestNearest(t *testing.T) {

@@ -3,8 +3,6 @@ package config
 import (
 	"cmp"
 	"maps"
-	"net"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,6 +14,9 @@ import (
 // longestName bounds the names of endpoints, models and keys, in bytes.
 const longestName = 256
 
+// mostRingMiB is a TiB, far beyond what anybody keeps.
+const mostRingMiB = 1 << 20
+
 // Validate checks the whole configuration, as it stands after flags were applied. check judges each strategy that is
 // named; nil judges none. The error is of type Problems and lists all that is wrong, with what Load could not decode.
 func (c *Config) Validate(check func(Strategy) error) error {
@@ -24,7 +25,11 @@ func (c *Config) Validate(check func(Strategy) error) error {
 	v.exposure()
 	root := (*path)(nil)
 	if len(c.Endpoints) == 0 && !v.broken.has("") && !v.broken.has("endpoints") {
-		v.fail(root.key("endpoints"), "there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}")
+		at := v.where(root.key("endpoints"))
+		if at.file == "" {
+			at = c.places[""]
+		}
+		v.problem(at, root.key("endpoints"), "there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}")
 	}
 	v.strategy(c.Strategy, root.key("strategy"), check)
 	for _, m := range c.Models {
@@ -108,7 +113,9 @@ func (v *validator) content() {
 	}
 	v.notNegative(root.keys("retry", "budget_min"), c.Retry.BudgetMin)
 	v.notNegative(root.keys("queue", "max_waiting"), c.Queue.MaxWaiting)
-	v.notNegative(root.keys("explain", "ring_mib"), c.Explain.RingMiB)
+	if n := c.Explain.RingMiB; n < 0 || n > mostRingMiB {
+		v.fail(root.keys("explain", "ring_mib"), "must be 0 to %d, in MiB, is %d", mostRingMiB, n)
+	}
 	v.oneOf(root.keys("log", "level"), c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf(root.keys("log", "format"), c.Log.Format, "text", "json")
 	v.oneOf(root.key("auth"), c.Auth, "", AuthNone)
@@ -255,10 +262,13 @@ func (v *validator) endpoints() {
 			seen[name] = true
 		}
 		same := address{e.URL, e.APIKey.Reveal()}
-		if before, again := first[same]; again && e.URL != "" {
+		unknown := v.broken.has(at.key("api_key").String()) || v.broken.has(at.key("url").String())
+		if before, again := first[same]; again && e.URL != "" && !unknown {
 			v.warn(at.key("url"), "is the address and key of endpoint %s too; it will count as two", before)
 		}
-		first[same] = cmp.Or(first[same], e.Name)
+		if !unknown {
+			first[same] = cmp.Or(first[same], e.Name)
+		}
 	}
 	if !pickable {
 		v.fail(all, "every weight is 0, so nothing could be picked; give one endpoint a weight above 0")
@@ -267,7 +277,8 @@ func (v *validator) endpoints() {
 
 func (v *validator) endpointURL(at *path, e Endpoint) {
 	if e.URL == "" {
-		if v.missing(at, "url") {
+		meant := kindURLs[nearest(e.Kind, slices.Values(Kinds))] != "" // a misspelt kind is reported, and once it is right there is a url
+		if v.missing(at, "url") && !meant {
 			v.fail(at, "needs a url such as http://10.0.0.1:8000 (only kinds openai and anthropic have one of their own)")
 		}
 		return
@@ -434,62 +445,4 @@ func (v *validator) virtualKeys() {
 		}
 		names[k.Name], hashes[k.SHA256] = true, true
 	}
-}
-
-// exposure checks who can reach the listeners against what protects them.
-func (v *validator) exposure() {
-	c, root := v.config, (*path)(nil)
-	listen, admin := v.address(root.key("listen"), c.Listen, true), v.address(root.key("admin"), c.Admin, false)
-	metrics := v.address(root.key("metrics"), c.Metrics, false)
-	known := len(c.VirtualKeys) > 0 || c.TLS.ClientCA != "" // who connects
-	if listen.beyond && !known && c.Auth != AuthNone && !v.broken.has("virtual_keys") && !v.broken.has("tls") && !v.broken.has("tls.client_ca") {
-		v.fail(root.key("listen"), "%s is reachable by others without a key; write virtual_keys, tls with client_ca, or auth: none (--no-auth) to serve everybody", c.Listen)
-	}
-	if listen.beyond && c.Credentials == CredentialsClient {
-		v.fail(root.key("credentials"), "client passes every caller's key on, which is allowed on loopback only; listen on 127.0.0.1 or use api_key")
-	}
-	if c.Credentials == CredentialsClient && len(c.VirtualKeys) > 0 {
-		v.fail(root.key("credentials"), "client would send virtual keys upstream; remove credentials or virtual_keys")
-	}
-	if c.Auth == AuthNone && len(c.VirtualKeys) > 0 {
-		v.fail(root.key("auth"), "none contradicts virtual_keys; remove one of them")
-	}
-	if admin.beyond && c.AdminTLS.ClientCA == "" && !v.broken.has("admin_tls") && !v.broken.has("admin_tls.client_ca") {
-		v.fail(root.key("admin"), "%s is reachable by others, and the admin listener knows them by client certificates only; write admin_tls with client_ca, or listen on 127.0.0.1 (for scrapers there is metrics:)", c.Admin)
-	}
-	v.loops(listen, admin, metrics)
-	for _, pair := range []struct {
-		key         string
-		one, other  listener
-		otherListen string
-	}{{"admin", admin, listen, "listen"}, {"metrics", metrics, listen, "listen"}, {"metrics", metrics, admin, "admin"}} {
-		if pair.one.port != 0 && pair.one.port == pair.other.port && pair.one.host == pair.other.host {
-			v.fail(root.key(pair.key), "is the same address as %s; give it another port", pair.otherListen)
-		}
-	}
-}
-
-type listener struct {
-	host   string
-	port   uint16 // 0: chosen by the system, or off
-	beyond bool   // other machines can reach it
-}
-
-// address reads host:port. A host that is a name counts as reachable by others, but for localhost.
-func (v *validator) address(at *path, text string, needed bool) listener {
-	if text == "" {
-		if needed {
-			v.fail(at, "is empty; write an address such as 127.0.0.1:8080")
-		}
-		return listener{}
-	}
-	host, port, err := net.SplitHostPort(text)
-	n, portErr := strconv.ParseUint(port, 10, 16)
-	if err != nil || portErr != nil || strings.ContainsAny(host, " \t/@") {
-		v.fail(at, "must be host:port such as 127.0.0.1:8080, is %s", show(text))
-		return listener{}
-	}
-	ip, err := netip.ParseAddr(host)
-	loopback := err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
-	return listener{host, uint16(n), !loopback}
 }
