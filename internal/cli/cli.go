@@ -10,9 +10,11 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"evenkeel/internal/config"
 )
@@ -90,14 +92,34 @@ every decision afterwards.`,
 			return cmd.Help()
 		},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; %s --help shows the flags", err, cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.Version = Version()
 	root.SetVersionTemplate(versionLine())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newDemo(), newServe(), newCheck(), newExplain(), newMock(), newVersion())
 	return root
+}
+
+// flagForms says what flags take, by the type that they have for pflag.
+var flagForms = map[string]string{
+	"int":      "a whole number such as 200",
+	"uint64":   "a whole number such as 200",
+	"float64":  "a number such as 0.5",
+	"duration": "a duration with its unit such as 15s or 800ms",
+	"bool":     "true or false",
+}
+
+// flagError words what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		flag := bad.GetFlag()
+		if form := flagForms[flag.Value.Type()]; errors.Is(err, strconv.ErrRange) {
+			err = fmt.Errorf("--%s: %q is too large", flag.Name, bad.GetValue())
+		} else if form != "" {
+			err = fmt.Errorf("--%s must be %s, is %q", flag.Name, form, bad.GetValue())
+		}
+	}
+	return usageError{fmt.Errorf("%w; %s --help shows the flags", err, cmd.CommandPath())}
 }
 
 func unknownCommand(root *cobra.Command, name string) error {

@@ -42,7 +42,7 @@ func (a adminClient) explain(ctx context.Context, id string, asJSON bool) (strin
 	target := base + "/explain/" + url.PathEscape(id)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return "", usageError{fmt.Errorf("--admin-url %q: %w", a.url, err)}
+		return "", fmt.Errorf("asking %s: %w", target, err)
 	}
 	req.Header.Set("Accept", "text/plain")
 	if asJSON {
@@ -65,13 +65,22 @@ func (a adminClient) explain(ctx context.Context, id string, asJSON bool) (strin
 
 // base is the URL with a scheme and without a slash at its end.
 func (a adminClient) base() (string, error) {
-	base := strings.TrimSuffix(a.url, "/")
+	if a.url == "" {
+		return "", usageError{errors.New("--admin-url is empty; write the address of the balancer's admin listener, such as 127.0.0.1:8081")}
+	}
+	base := a.url
 	secured := a.files != config.EndpointTLS{}
 	switch {
 	case !strings.Contains(base, "://") && secured:
-		return "https://" + base, nil
+		base = "https://" + base
 	case !strings.Contains(base, "://"):
-		return "http://" + base, nil
+		base = "http://" + base
+	}
+	base = strings.TrimSuffix(base, "/")
+	u, err := url.Parse(base)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", usageError{fmt.Errorf("--admin-url %q is not an address such as 127.0.0.1:8081 or https://lb:8081", a.url)}
 	case secured && strings.HasPrefix(base, "http://"):
 		return "", usageError{fmt.Errorf("--admin-url %q is plain HTTP, and --cacert, --cert and --key are for TLS; write https://, or leave them out", a.url)}
 	}
