@@ -24,10 +24,10 @@ func (m *Model) view() modelView {
 	return modelView{ID: m.ID, Object: "model", Created: m.Created, OwnedBy: m.OwnedBy, Type: "model", DisplayName: m.ID}
 }
 
-// serveModels answers GET /v1/models and GET /v1/models/ID from what is served here; nobody else is asked.
+// serveModels answers GET /v1/models and GET /v1/models/ID, also without /v1, from what is served here; nobody else is asked.
 func (g *Generation) serveModels(w http.ResponseWriter, r *http.Request, api llm.API) {
-	_, id, one := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1/models"), "/")
-	if one && id != "" {
+	_, below, _ := strings.Cut(r.URL.EscapedPath(), "/models")
+	if id := strings.TrimPrefix(below, "/"); id != "" {
 		g.serveModel(w, api, id)
 		return
 	}

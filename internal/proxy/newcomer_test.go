@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -119,5 +120,34 @@ func TestPinnedNowhere(t *testing.T) {
 	a := w.post("/v1/chat/completions", chatBody, "X-Evenkeel-Pin", "nowhere")
 	if a.status != 400 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(a.body, `x-evenkeel-pin: no deployment of model \"m\" is called \"nowhere\"`) {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestPathsWithoutVersion: an SDK whose base URL lacks /v1 gets the list of models all the same; the rest goes upstream as
+// it came.
+func TestPathsWithoutVersion(t *testing.T) {
+	rec := &recorder{next: jsonAnswer(200, goodJSON)}
+	w := newWorld(t, options{}, rec.serve)
+	get := func(path string) answer {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodGet, w.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.do(req)
+	}
+	for _, path := range []string{"/models", "/models/", "/models/m", "/v1/models", "/v1/models/m"} {
+		if a := get(path); a.status != 200 || !strings.Contains(a.body, `"id":"m"`) {
+			t.Errorf("GET %s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := get("/models/models"); a.status != 404 || !strings.Contains(a.body, `\"models\" does not exist`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.post("/chat/completions", chatBody); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if r, _ := rec.last(t); r.URL.Path != "/chat/completions" {
+		t.Errorf("upstream got %s", r.URL.Path)
 	}
 }
