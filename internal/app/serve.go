@@ -168,7 +168,10 @@ func (a *App) drain(data web) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = data.Shutdown(ctx) // lets answers reach the sockets; Close follows
+	if data.Shutdown(ctx) != nil && a.proxy.Running() > 0 { // it lets answers reach the sockets; Close follows
+		a.proxy.Cut() // what came in the last moment
+		a.idleWithin(cutPatience, nil)
+	}
 }
 
 // Cut ends a drain that runs, or the next one at once: what still runs is told so. Calling it again does nothing.

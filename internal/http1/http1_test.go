@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -330,6 +331,35 @@ func TestShutdown(t *testing.T) {
 	}
 	if n := closed.Load(); n != 2 {
 		t.Errorf("%d connections were told to be closed, want 2", n)
+	}
+}
+
+// A connection that was made just before a shutdown may have its request under way: it is answered.
+func TestShutdownSparesNewConnections(t *testing.T) {
+	var s *Server
+	addr := start(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "here") }, func(made *Server) { s = made })
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for accepted := false; !accepted; {
+		s.mu.Lock()
+		accepted = len(s.conns) == 1
+		s.mu.Unlock()
+	}
+	ended := make(chan error)
+	go func() { ended <- s.Shutdown(context.Background()) }()
+	for !s.closing.Load() {
+		runtime.Gosched()
+	}
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || !res.Close {
+		t.Errorf("%+v %v, want an answer with Connection: close", res, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

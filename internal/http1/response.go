@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -12,8 +11,10 @@ import (
 const (
 	// outSize is how much of an answer is gathered before it is written.
 	outSize = 8 << 10
-	// copied is up to which size a piece is gathered; a larger one is written from where it lies.
+	// copied is up to which size an answer is gathered whose length is not known, so that it can be told.
 	copied = 4 << 10
+	// gathered is up to which size a piece is gathered; copying a larger one costs more than writing it for itself.
+	gathered = 32 << 10
 )
 
 // outs are buffers for answers. An answer has one only while there is something in it.
@@ -66,7 +67,12 @@ func (w *response) WriteHeader(status int) {
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	b = append(b, ' ')
-	b = append(b, http.StatusText(status)...)
+	if text := http.StatusText(status); text != "" {
+		b = append(b, text...)
+	} else { // net/http's words
+		b = append(b, "status code "...)
+		b = strconv.AppendInt(b, int64(status), 10)
+	}
 	b = append(b, "\r\n"...)
 	for name, values := range w.header {
 		switch name {
@@ -153,7 +159,7 @@ func (w *response) room() []byte {
 // drop gives the buffer back with what is in it.
 func (w *response) drop() {
 	if w.out != nil {
-		if cap(*w.out) <= 2*(outSize+copied) {
+		if cap(*w.out) <= 2*gathered {
 			outs.Put(w.out)
 		}
 		w.out = nil
@@ -208,20 +214,18 @@ func (w *response) put(p []byte) {
 	if w.framing == chunked {
 		end = "\r\n"
 	}
-	if len(p) <= copied {
-		b = append(b, p...)
-		*w.out = append(b, end...)
-		if len(*w.out) >= outSize {
-			w.send()
+	if len(p) > gathered {
+		*w.out = b
+		if w.send(); w.err == nil {
+			_, w.err = w.conn.net.Write(p)
 		}
+		*w.out = append(*w.out, end...)
 		return
 	}
-	*w.out = b
-	pieces := net.Buffers{b, p, []byte(end)}
-	if _, err := pieces.WriteTo(w.conn.net); err != nil {
-		w.err = err
+	*w.out = append(append(b, p...), end...)
+	if len(*w.out) >= outSize {
+		w.send()
 	}
-	*w.out = (*w.out)[:0]
 }
 
 // chunk decides for chunks: what was gathered is the first.

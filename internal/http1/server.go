@@ -113,8 +113,8 @@ func (s *Server) Close() error {
 // shutdownLook is how often Shutdown looks for connections that have become idle.
 const shutdownLook = 10 * time.Millisecond
 
-// Shutdown closes the listener and each connection as soon as no request runs on it. It returns when none is left, or
-// with the context's error.
+// Shutdown closes the listener, and each connection that had a request as soon as none runs on it. It returns when none
+// is left, or with the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	look := time.NewTicker(shutdownLook)
 	defer look.Stop()
@@ -197,6 +197,9 @@ func (r *replayed) Read(p []byte) (int, error) {
 	return r.Conn.Read(p)
 }
 
+// Unwrap returns the connection itself.
+func (r *replayed) Unwrap() net.Conn { return r.Conn }
+
 // CloseWrite is for net/http, which ends a connection with it where the client may still be sending.
 func (r *replayed) CloseWrite() error {
 	if c, ok := r.Conn.(interface{ CloseWrite() error }); ok {
@@ -210,6 +213,7 @@ type conn struct {
 	server *Server
 	net    net.Conn
 	busy   atomic.Bool // a request runs
+	begun  atomic.Bool // there was a request
 
 	in   *buffer // what was read and not used: in[from:to]; nil if nothing was
 	from int
@@ -230,7 +234,8 @@ func newConn(s *Server, c net.Conn, ctx context.Context) *conn {
 	return k
 }
 
-func (c *conn) idle() bool { return !c.busy.Load() }
+// idle reports whether a connection may be closed when the server ends. A new one is not idle: a request may be on its way.
+func (c *conn) idle() bool { return c.begun.Load() && !c.busy.Load() }
 
 // serve serves requests until the connection ends or is handed over.
 func (c *conn) serve() {
@@ -244,6 +249,7 @@ func (c *conn) serve() {
 		}
 		wait = c.server.Std.IdleTimeout
 		c.busy.Store(true)
+		c.begun.Store(true)
 		size := c.parse(c.in[c.from:c.to])
 		if size == 0 {
 			c.handOver()

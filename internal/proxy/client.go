@@ -12,17 +12,20 @@ import (
 
 // Listener wraps the listener that clients connect to. With ConnContext in the same server, requests cost less: a
 // deadline for reading is given to the socket only when a read has to wait and would not end in time, and a client that
-// leaves is noticed by epoll, without anybody who reads. Connections that are no TCP, and systems without epoll, are
-// left as they are.
+// leaves is noticed by epoll, without anybody who reads, and one that takes nothing for clientPatience is given up whatever is written to it.
+// Connections that are no TCP, and systems without epoll, are left as they are.
 func Listener(l net.Listener) net.Listener {
 	if !canWatch {
 		return l
 	}
-	return clientListener{l}
+	return clientListener{l, clientPatience}
 }
 
 // ConnContext makes connections of Listener's known to requests; it is for http.Server.ConnContext.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if inner, ok := c.(interface{ Unwrap() net.Conn }); ok { // handed over to net/http
+		c = inner.Unwrap()
+	}
 	if client, ok := c.(*clientConn); ok {
 		return context.WithValue(ctx, connKey{}, client)
 	}
@@ -41,12 +44,15 @@ func clientOf(r *http.Request) *clientConn {
 	return c
 }
 
-type clientListener struct{ net.Listener }
+type clientListener struct {
+	net.Listener
+	patience time.Duration
+}
 
 func (l clientListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
-		return &clientConn{TCPConn: tcp}, nil
+		return newClientConn(tcp, l.patience), nil
 	}
 	return c, err
 }
@@ -59,6 +65,48 @@ type clientConn struct {
 	reading bool      // a Read is under way
 	wanted  time.Time // the deadline for reading that was asked for
 	set     time.Time // the one that the socket has: wanted or, while nobody waits, any
+	writeBy time.Time // the deadline for writing that was asked for
+
+	patience time.Duration
+	writing  sync.Mutex // held by a Write
+	out      atOnce
+}
+
+func newClientConn(c *net.TCPConn, patience time.Duration) *clientConn {
+	client := &clientConn{TCPConn: c, patience: patience}
+	client.out.init(c)
+	return client
+}
+
+// Write writes p. Most writes find room at once. One that does not waits for patience at most, unless a deadline was set.
+func (c *clientConn) Write(p []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	n, err := c.out.write(p)
+	if err != nil || n == len(p) {
+		return n, err
+	}
+	c.limitWrite(time.Now().Add(c.patience))
+	m, err := c.TCPConn.Write(p[n:])
+	c.limitWrite(time.Time{})
+	return n + m, err
+}
+
+// limitWrite gives the socket a deadline for writing if none was asked for.
+func (c *clientConn) limitWrite(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writeBy.IsZero() {
+		_ = c.TCPConn.SetWriteDeadline(t) // fails on a closed connection, which a write sees
+	}
+}
+
+// SetWriteDeadline sets the deadline for writing.
+func (c *clientConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeBy = t
+	return c.TCPConn.SetWriteDeadline(t)
 }
 
 // Read reads, with the deadline wanted.

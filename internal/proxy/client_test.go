@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +29,54 @@ func (w *world) watching() net.Conn {
 
 func ask(c net.Conn, body string) {
 	fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// pair is a connection as a Listener of that patience accepts it, and the client's side.
+func pair(t *testing.T, patience time.Duration) (net.Conn, net.Conn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := clientListener{l, patience}.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = c.Close(), client.Close() })
+	return c, client
+}
+
+// A client that takes nothing would hold a request's memory, its connection and a drain for ever: whatever is written to it
+// is given up, if nobody has set a deadline of its own.
+func TestClientThatTakesNothing(t *testing.T) {
+	const size = 8 << 20 // more than the sockets hold while nobody reads
+	c, _ := pair(t, 50*time.Millisecond)
+	if n, err := c.Write(make([]byte, size)); !errors.Is(err, os.ErrDeadlineExceeded) || n == size {
+		t.Errorf("a write to who takes nothing: %d bytes, %v", n, err)
+	}
+
+	c, client := pair(t, time.Hour)
+	_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := c.Write(make([]byte, size)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a write with a deadline: %v", err)
+	}
+	_ = c.SetWriteDeadline(time.Time{})
+	go io.Copy(io.Discard, client) // ends with the test
+	if n, err := c.Write(make([]byte, size)); n != size || err != nil {
+		t.Errorf("a write that has to wait: %d bytes, %v", n, err)
+	}
+	// The deadline of a wait that is over is not that of what follows.
+	c, client = pair(t, 200*time.Millisecond)
+	go io.Copy(io.Discard, client) // ends with the test
+	for began := time.Now(); time.Since(began) < 300*time.Millisecond; {
+		if n, err := c.Write(make([]byte, size)); n != size || err != nil {
+			t.Fatalf("a write to who reads: %d bytes, %v", n, err)
+		}
+	}
 }
 
 // Who leaves is noticed although nothing reads from its connection and nothing is written to it: after a closed

@@ -13,13 +13,10 @@ const canWatch = true
 // waits for all of them. A client that sent more than its request before it left is noticed too. The zero value is
 // ready; safe for concurrent use.
 type leaves struct {
-	once   sync.Once
-	epoll  *os.File
-	raw    syscall.RawConn
-	failed error
-	done   chan struct{}
-
 	mu      sync.Mutex
+	epoll   *os.File        // nil before the first add, and after one that failed
+	raw     syscall.RawConn // its own
+	done    chan struct{}
 	last    uint64
 	waiting map[uint64]watched // by token
 }
@@ -34,33 +31,40 @@ type watched struct {
 // leaveEvents are for the half of a connection that the client writes to, and for both; once for each add.
 const leaveEvents = syscall.EPOLLRDHUP | syscall.EPOLLHUP | syscall.EPOLLERR | syscall.EPOLLONESHOT
 
-func (l *leaves) start() {
+// start begins to wait, if nothing does, and reports whether something does. It can fail for want of files, and is tried
+// again then. Callers hold mu.
+func (l *leaves) start() bool {
+	if l.epoll != nil {
+		return true
+	}
 	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {
-		l.failed = os.NewSyscallError("epoll_create1", err)
-		return
+		return false
 	}
 	if err := syscall.SetNonblock(fd, true); err != nil { // so that the runtime's own poller can wait for it
-		l.failed = os.NewSyscallError("fcntl", err)
 		_ = syscall.Close(fd) // was never used
-		return
+		return false
 	}
-	l.epoll = os.NewFile(uintptr(fd), "epoll")
-	if l.raw, l.failed = l.epoll.SyscallConn(); l.failed != nil {
-		return
+	epoll := os.NewFile(uintptr(fd), "epoll")
+	raw, err := epoll.SyscallConn()
+	if err != nil {
+		_ = epoll.Close() // was never used
+		return false
 	}
+	l.epoll, l.raw = epoll, raw
 	l.waiting, l.done = map[uint64]watched{}, make(chan struct{})
 	go l.run() // ends with close
+	return true
 }
 
 // add watches the client of a call until remove. The call is told by left, with its present epoch. The token is for
 // remove; 0 = it cannot be watched.
 func (l *leaves) add(client *clientConn, c *call, epoch uint64) (token uint64) {
-	l.once.Do(l.start)
-	if l.failed != nil {
+	l.mu.Lock()
+	if !l.start() {
+		l.mu.Unlock()
 		return 0
 	}
-	l.mu.Lock()
 	l.last++
 	token = l.last
 	l.waiting[token] = watched{c, epoch, client}
@@ -131,9 +135,11 @@ func (l *leaves) tell(token uint64) {
 
 // close ends the watch over all; add must not be called any more.
 func (l *leaves) close() {
-	l.once.Do(func() {})
-	if l.done != nil {
-		_ = l.epoll.Close() // run sees it
-		<-l.done
+	l.mu.Lock()
+	epoll, done := l.epoll, l.done
+	l.mu.Unlock()
+	if epoll != nil {
+		_ = epoll.Close() // run sees it
+		<-done
 	}
 }

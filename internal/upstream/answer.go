@@ -296,7 +296,6 @@ func (h *head) response(c *conn, method string, stop *Stop) *http.Response {
 	if c.keep = c.pool.idleTimeout; h.keep >= 0 { // a fifth less: it counts from when it sent the answer
 		c.keep = min(h.keep-h.keep/5, longestIdle)
 	}
-	c.used = true
 	if b.kind == whole {
 		b.ended()
 	}

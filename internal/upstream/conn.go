@@ -27,7 +27,7 @@ type conn struct {
 	wire      net.Conn  // whichever of both HTTP is spoken over
 	pool      *pool
 	in        buffer
-	used      bool          // has carried a request before
+	used      bool          // was idle: the server may have closed it
 	keep      time.Duration // how long it may be idle
 	idleSince time.Time
 	look      [1]byte // where a look reads to, and TLS while it waits
@@ -124,8 +124,11 @@ func (c *conn) young() bool { return time.Since(c.idleSince) < c.keep }
 // asked for. TLS may hold records that it has not been asked for.
 func (c *conn) silent() bool {
 	c.sock.pry = looks
-	_, err := c.tls.Read(c.look[:])
+	n, err := c.tls.Read(c.look[:])
 	c.sock.pry = waits
+	if n > 0 {
+		c.pool.distrust()
+	}
 	return err == errNothing
 }
 
@@ -258,7 +261,10 @@ func (c *conn) send(t *target, r *Request) bool {
 	}
 	o.fill(t, r, inOnePiece)
 	n, err := c.sock.ask(c.used, o, &c.in)
-	if err == errSpoke {
+	if err == errSpoke || err == errClosed {
+		if err == errSpoke {
+			c.pool.distrust()
+		}
 		o.release()
 		return false
 	}

@@ -475,8 +475,40 @@ func TestLateSurplusAnswerReachesNobody(t *testing.T) {
 			<-said
 		}
 	}
-	if n := conns.Load(); n != 2 {
-		t.Errorf("%d connections, want 2: the one that said too much is not used again", n)
+	if n := conns.Load(); n != 20 {
+		t.Errorf("%d connections, want one for each request: who said too much once may do it again, too late for a look", n)
+	}
+	e.pool.mu.Lock()
+	e.pool.trusted = time.Time{} // as after a minute
+	e.pool.mu.Unlock()
+	for range 3 {
+		mustFetch(t, e, post("{}"))
+	}
+	if n := conns.Load(); n != 21 {
+		t.Errorf("%d connections, want 21: they are kept again", n)
+	}
+}
+
+// A connection that was made for a request which then was not sent waits like any other: what comes meanwhile is no answer.
+func TestUnusedConnectionIsLookedAt(t *testing.T) {
+	server := newFake(t, func(n int64, p *peer) {
+		if n == 1 {
+			p.say("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			return
+		}
+		p.request()
+		p.say(ok)
+	})
+	e := server.endpoint(t)
+	var stop Stop
+	c, err := e.pool.get(&stop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.pool.put(c)
+	eventually(t, "the server's words arrive", func() bool { return readable(c.sock.Conn) })
+	if res, body := mustFetch(t, e, post("{}")); res.StatusCode != 200 || body != "ok" {
+		t.Errorf("%d %q, want the answer of a new connection", res.StatusCode, body)
 	}
 }
 

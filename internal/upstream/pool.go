@@ -15,6 +15,9 @@ const (
 	longestIdle = time.Minute
 	// maxIdle bounds unused connections per endpoint.
 	maxIdle = 1024
+	// distrusted is for how long no connection is used again to an endpoint that has sent what nobody asked for: the next
+	// time it may come a moment after the look, and be taken for the answer to another client.
+	distrusted = time.Minute
 )
 
 // pool holds the HTTP/1.1 connections to one address. A request is written and its answer read by the goroutine
@@ -31,6 +34,7 @@ type pool struct {
 	idle     []*conn     // the one used last at the end; none while calls wait
 	waiting  list.List   // of *waiter, the one that came first at the front; none while open < most
 	sweeping *time.Timer // set while there are idle connections
+	trusted  time.Time   // from when on connections are kept again
 }
 
 // waiter is a call that waits for its turn.
@@ -184,14 +188,19 @@ func (p *pool) add(c *conn) {
 
 // put gives a connection to who waits for one, or keeps it for later.
 func (p *pool) put(c *conn) {
-	c.idleSince = time.Now()
+	c.used, c.idleSince = true, time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.first(); w != nil {
+	w, kept := p.first(), !c.idleSince.Before(p.trusted) && len(p.idle) < maxIdle
+	switch {
+	case w != nil && kept:
 		w.granted(grant{conn: c})
 		return
-	}
-	if len(p.idle) >= maxIdle {
+	case w != nil:
+		c.sock.interrupt()
+		w.granted(grant{})
+		return
+	case !kept:
 		p.drop(c)
 		return
 	}
@@ -229,6 +238,14 @@ func (p *pool) sweep() {
 		return
 	}
 	p.sweeping.Reset(next)
+}
+
+// distrust ends all idle connections, and others once they are.
+func (p *pool) distrust() {
+	p.closeIdle()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trusted = time.Now().Add(distrusted)
 }
 
 func (p *pool) closeIdle() {

@@ -23,8 +23,12 @@ func (nothing) Temporary() bool { return true }
 
 var errNothing net.Error = nothing{}
 
-// errSpoke says that an idle connection was closed by the other side, or that it said something unasked.
-var errSpoke = errors.New("an idle connection has something to say")
+var (
+	// errClosed says that the other side has closed an idle connection.
+	errClosed = errors.New("an idle connection was closed")
+	// errSpoke says that something came on an idle connection.
+	errSpoke = errors.New("something came that nobody asked for")
+)
 
 func (s *socket) Read(b []byte) (int, error) {
 	switch s.pry {

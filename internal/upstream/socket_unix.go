@@ -61,8 +61,11 @@ func newSocket(c net.Conn) (*socket, error) {
 	s.asked = func(fd uintptr) bool {
 		switch s.step {
 		case looking:
-			if s.read(fd); !wouldBlock(s.err) {
+			if s.read(fd); s.n > 0 {
 				s.err = errSpoke
+				return true
+			} else if !wouldBlock(s.err) {
+				s.err = errClosed
 				return true
 			}
 			s.step, s.err = writing, nil
@@ -134,8 +137,8 @@ func (s *socket) filled(err error) (int, error) {
 }
 
 // ask writes out as far as the socket takes it at once and then, if that was all, fills in with the first of the answer.
-// With look it writes nothing if there is something to read already or the other side has closed: errSpoke. What comes
-// after the look ends the wait, so that no system call need ask first whether the answer is there.
+// With look it writes nothing if there is something to read already, errSpoke, or the other side has closed, errClosed. What
+// comes after the look ends the wait, so that no system call need ask first whether the answer is there.
 func (s *socket) ask(look bool, out *outgoing, in *buffer) (int, error) {
 	if s.step = writing; look {
 		s.step = looking
@@ -144,8 +147,8 @@ func (s *socket) ask(look bool, out *outgoing, in *buffer) (int, error) {
 	err := s.raw.Read(s.asked)
 	s.buf, s.out, s.in = nil, nil, nil
 	switch {
-	case s.err == errSpoke:
-		return 0, errSpoke
+	case s.err == errSpoke || s.err == errClosed:
+		return 0, s.err
 	case s.step != waiting:
 		if out.err == nil {
 			out.err = err // closed before anything was written
