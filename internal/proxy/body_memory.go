@@ -21,8 +21,9 @@ const (
 
 	// firstAnnounced is the most that is set aside for a body before it comes, in bytes.
 	firstAnnounced = 4 * smallestClass
-	// trust is how many times what has come is set aside for the rest of what was announced.
-	trust = 32
+	// trust is how many times what has come is set aside for the rest of what was announced: all of a prompt of 1 MB once the
+	// first read has brought 8 KB.
+	trust = 160
 	// stride is by what a buffer grows while its end is not known.
 	stride = 4
 )
