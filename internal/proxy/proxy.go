@@ -107,6 +107,9 @@ func (p *Proxy) Ready() string {
 
 // ServeHTTP serves one client request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor > 1 {
+		defer boundLastWrite(w)
+	}
 	switch r.URL.Path {
 	case "/livez":
 		unwanted(w, r)

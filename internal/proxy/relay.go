@@ -157,15 +157,22 @@ const (
 )
 
 // patience bounds how long a client may keep a write waiting, and with it the deployment that it reads from.
-// The deadline is moved seldom, so that a chunk does not pay for it, and not at all for what any socket takes.
+// The deadline is moved seldom, so that a chunk does not pay for it, and not at all for what any socket takes, and
+// clientConn bounds.
 func (r *reply) patience(size int) {
-	if r.shape == whole && size <= longestTail {
+	if r.shape == whole && size <= longestTail && r.c.r.ProtoMajor == 1 {
 		return
 	}
 	if now := time.Now(); now.Sub(r.patient) > patienceEvery {
 		r.patient = now
 		_ = http.NewResponseController(r.c.w).SetWriteDeadline(now.Add(clientPatience)) // not every ResponseWriter can
 	}
+}
+
+// boundLastWrite bounds what is written when the handler has returned, over HTTP/2: there a client keeps a write waiting by
+// its stream's window, while its socket takes all.
+func boundLastWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(clientPatience)) // not every ResponseWriter can
 }
 
 func (r *reply) flush() {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -167,5 +168,23 @@ func TestClientThatNeverReadsIsGivenUp(t *testing.T) {
 	w.proxy.ServeHTTP(client, stubRequest(t.Context(), chatBody))
 	if client.body.String() != goodJSON || len(client.deadlines) != 0 {
 		t.Errorf("%q, write deadlines %v", client.body.String(), client.deadlines)
+	}
+}
+
+// Over HTTP/2 a client's window can keep any write waiting, also the last one, after the handler: each answer ends with a
+// deadline.
+func TestHTTP2ClientThatNeverReadsIsGivenUp(t *testing.T) {
+	w := newWorld(t, options{}, jsonAnswer(200, goodJSON))
+	for _, ask := range []*http.Request{
+		stubRequest(t.Context(), chatBody), stubRequest(t.Context(), `{"model":"none"}`),
+		httptest.NewRequest("GET", "/livez", nil), httptest.NewRequest("GET", "/v1/models", nil), httptest.NewRequest("GET", "/nope", nil),
+	} {
+		ask.ProtoMajor = 2
+		client := &deadlineWriter{stubWriter: newStub()}
+		w.proxy.ServeHTTP(client, ask)
+		d := client.deadlines
+		if len(d) == 0 || time.Until(d[len(d)-1]) < clientPatience/2 {
+			t.Errorf("%s: write deadlines %v", ask.URL, d)
+		}
 	}
 }
