@@ -1,6 +1,10 @@
 package llm
 
-import "bytes"
+import (
+	"bytes"
+
+	"evenkeel/internal/simd"
+)
 
 // readChat reads an event of chat or completions, and of every API without rules of its own. Ollama's native lines have
 // other names for the same things.
@@ -41,7 +45,7 @@ func (s *Stream) readChat(name, data []byte) (v verdict) {
 			v.terminal = v.terminal || v.done
 		case "response", "thinking":
 			known = true
-			v.output(sc.raw())
+			v.output(&sc)
 		case "message":
 			known = readDelta(&sc, &v) || known
 		case "prompt_eval_count":
@@ -62,6 +66,42 @@ func (s *Stream) readChat(name, data []byte) (v verdict) {
 		return unknownEvent(data)
 	}
 	return v
+}
+
+// pattern is an event of chat or completions that holds one string of output. Engines write the next one the same but for
+// that string, which then is all that need be looked at: it says the same about everything else. The zero value is none.
+type pattern struct {
+	data       []byte // the event; what is in the string does not matter
+	start, end int    // of what is in the string
+	said       verdict
+}
+
+// maxPattern bounds what is kept of an event, in bytes.
+const maxPattern = 1 << 10
+
+// keep makes p that event, which was read to its end, if it can be one.
+func (p *pattern) keep(data []byte, said verdict) {
+	p.end = 0
+	last := said.outputEnd - 1
+	if said.outputs != 1 || data[last] != '"' || len(data) > maxPattern {
+		return
+	}
+	p.data = append(p.data[:0], data...)
+	p.start, p.end, p.said = last+2-said.outputSize, last, said
+}
+
+// match returns what an event says if it is like p.
+func (p *pattern) match(data []byte) (verdict, bool) {
+	if p.end == 0 || len(data) < len(p.data)-(p.end-p.start) || string(data[:p.start]) != string(p.data[:p.start]) {
+		return verdict{}, false
+	}
+	end := simd.StringEnd(data, p.start)
+	if end <= p.start || string(data[end:]) != string(p.data[p.end:]) {
+		return verdict{}, false
+	}
+	said := p.said
+	said.text = textLen(data[p.start-1 : end+1])
+	return said, true
 }
 
 // unknownEvent is the verdict on what we do not know: it goes to the client, as content.
@@ -91,7 +131,7 @@ func readChoices(sc *scanner, v *verdict) {
 			case "delta", "message":
 				readDelta(sc, v)
 			case "text":
-				v.output(sc.raw())
+				v.output(sc)
 			case "finish_reason":
 				finished = !isEmpty(sc.raw())
 			default:
@@ -124,7 +164,7 @@ func readDelta(sc *scanner, v *verdict) bool {
 		case "tool_calls":
 			readToolCalls(sc, v)
 		default:
-			v.output(sc.raw())
+			v.output(sc)
 		}
 	}
 }
@@ -132,7 +172,7 @@ func readDelta(sc *scanner, v *verdict) bool {
 // readToolCalls counts the text of names and arguments alone: the rest of a call is not generated.
 func readToolCalls(sc *scanner, v *verdict) {
 	if !sc.enter('[') {
-		v.output(sc.raw())
+		v.output(sc)
 		return
 	}
 	for sc.elem() {
@@ -155,13 +195,16 @@ func readToolCalls(sc *scanner, v *verdict) {
 	}
 }
 
-// output takes a value that is output if it is not empty.
-func (v *verdict) output(raw []byte) {
+// output takes the next value, which is output if it is not empty.
+func (v *verdict) output(sc *scanner) {
+	raw := sc.raw()
 	if isEmpty(raw) {
 		return
 	}
 	v.content, v.tokens = true, true
 	v.text += textLen(raw)
+	v.outputs++
+	v.outputEnd, v.outputSize = sc.i, len(raw)
 }
 
 // textLen is about the size of a JSON value's text in bytes, without quotes and escapes.

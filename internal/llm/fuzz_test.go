@@ -113,6 +113,7 @@ func FuzzStream(f *testing.F) {
 		sse("\r\n", chatStream()[:3]...), sse("\r", role, usage, "[DONE]"), anthropic + anthropicRest, ": c\n\n:\n\nid: 1\nretry: 2\n\n",
 		"data: {\"choices\":[],\ndata:\"usage\":{\"prompt_tokens\":1}}\n\n", "event: error\ndata: {\"error\":{\"message\":\"m\",\"code\":500}}\n\n", "\xef\xbb\xbfdata: x\n\n",
 		"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":1}}}\r\r\n\n", "data\ndata\n\n", "{\"done\":true,\"eval_count\":3}\n{\"message\":{\"content\":\"x\"}}",
+		"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":1}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"bc\\n\"}}],\"usage\":{\"prompt_tokens\":1}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n",
 		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"{\\\"\"}}]}}]}\n\n",
 	}
 	for i, seed := range seeds {
@@ -135,6 +136,17 @@ func FuzzStream(f *testing.F) {
 				t.Fatalf("%q: passable %d, want %d", text, before.Passable, passable)
 			}
 			checkPlain(t, api, len(text), events, before)
+		}
+		if framing == SSE && api.Name == chatAPI.Name {
+			alike, alone := NewStream(api, framing), NewStream(api, framing)
+			for _, line := range strings.SplitAfter(text, "\n") {
+				alike.Feed([]byte(line))
+				alone.last.end = 0
+				alone.Feed([]byte(line))
+				if got, want := factsOf(alike), factsOf(alone); got != want {
+					t.Fatalf("%q: up to %q after a like event: %+v, want %+v", text, line, got, want)
+				}
+			}
 		}
 		if before.Content && !before.Release && before.Err == "" || before.Content && !after.Content || before.Release && !after.Release || before.Err != "" && after.Err != before.Err {
 			t.Fatalf("%q: before End %+v, after %+v", text, before, after)

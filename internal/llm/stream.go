@@ -48,6 +48,7 @@ type Stream struct {
 	sequence                 int // sequence_number to come, responses API
 
 	models, fingerprints recall
+	last                 pattern // the last event, if it can be one
 }
 
 // verdict is what one event means.
@@ -60,6 +61,9 @@ type verdict struct {
 	begun    uint64 // choices seen, a bit by index
 	ended    uint64 // choices with a finish_reason
 	err      *UpstreamError
+
+	outputs               int // pieces of output
+	outputEnd, outputSize int // where the last one ends, and its bytes
 }
 
 // NewStream returns a meter for an answer of that API.
@@ -72,7 +76,7 @@ func NewStream(api API, f Framing) *Stream {
 // Reset makes the meter new, keeping its buffers unless a large event has swollen them.
 func (s *Stream) Reset(api API, f Framing) {
 	line, data, capture := reuse(s.lines.buf), reuse(s.event.buf), reuse(s.event.probe.capture)
-	*s = Stream{api: api, framing: f, models: s.models, fingerprints: s.fingerprints}
+	*s = Stream{api: api, framing: f, models: s.models, fingerprints: s.fingerprints, last: pattern{data: s.last.data[:0]}}
 	s.lines.buf, s.event.buf, s.event.probe.capture = line, data, capture
 }
 
@@ -155,6 +159,7 @@ func estimateTokens(bytes int) int { return (bytes*2 + 8) / 9 }
 // read finds out what an event means. data is not empty.
 func (s *Stream) read(name, data []byte) verdict {
 	if len(data) >= 6 && string(data[:6]) == "[DONE]" {
+		s.last.end = 0
 		return verdict{terminal: true, done: true}
 	}
 	switch s.api.Name {
@@ -163,7 +168,16 @@ func (s *Stream) read(name, data []byte) verdict {
 	case "responses":
 		return s.readResponses(name, data)
 	}
-	return s.readChat(name, data)
+	if len(name) > 0 {
+		s.last.end = 0
+		return s.readChat(name, data)
+	}
+	v, like := s.last.match(data)
+	if !like {
+		v = s.readChat(name, data)
+		s.last.keep(data, v)
+	}
+	return v
 }
 
 // readBig does the same for an event that was too large to keep, from what was found in its pieces. That it is content
