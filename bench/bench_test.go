@@ -137,7 +137,7 @@ func TestParse(t *testing.T) {
 	}
 	f("", "")
 	f("--cells small,burst --rounds 2 --seconds 0.5 --streams 10 --write x", "")
-	f("--cells smal", `there is no cell "smal"; there are small, rate, paced, burst, `)
+	f("--cells smal", `there is no cell "smal"; there are small, rate, paced, unhurried, burst, `)
 	f("--rounds 0", "--rounds 0: at least 1")
 	f("--seconds 0", "--seconds 0: use 0.1 to 3600")
 	f("--seconds NaN", "--seconds NaN")

@@ -99,7 +99,7 @@ func TestParseWithPeers(t *testing.T) {
 	f("--peers litellm,haproxy --cells rate", "litellm,haproxy", "rate", "")
 	f("", "", strings.Join(cellNames(cells), ","), "")
 	f("--peers nginx", "", "", `there is no peer "nginx"; there are haproxy, sglang-router, `)
-	f("--peers all --cells tls-small", "", "", `there is no cell "tls-small"; there are small, rate, paced, burst, prompt-64k, prompt-1m, paced-20`)
+	f("--peers all --cells tls-small", "", "", `there is no cell "tls-small"; there are small, rate, paced, unhurried, burst, prompt-64k, prompt-1m, paced-20`)
 	f("--cells paced-20", "", "", `there is no cell "paced-20"`)
 	f("--peers all --profile x", "", "", "--peers and --profile")
 }
