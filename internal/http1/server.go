@@ -8,6 +8,7 @@ package http1
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -356,5 +357,7 @@ func (c *conn) lingerClose() {
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	time.Sleep(lingers)
+	// Reading lets a client that sends first and reads then come to reading, and ends with the client or the server.
+	_ = c.net.SetReadDeadline(time.Now().Add(lingers))
+	_, _ = io.Copy(io.Discard, c.net)
 }
