@@ -3,7 +3,6 @@ package app
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"reflect"
 	"regexp"
@@ -122,15 +121,4 @@ func sameLine(t *testing.T, isJSON bool, got, want string) bool {
 		return false
 	}
 	return reflect.DeepEqual(g, w)
-}
-
-func TestLineCostsNoAllocation(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector makes pools forget")
-	}
-	l := Lines{Out: io.Discard}
-	f := proxy.Finished{Record: &exchange.Record{Facts: route.Facts{ID: "ek-1", API: "chat", Model: "m"}, Attempts: []exchange.Attempt{{Deployment: "e/m"}}}}
-	if n := testing.AllocsPerRun(1000, func() { l.write(slog.LevelInfo, f) }); n > 0 {
-		t.Errorf("%v allocations, want none", n)
-	}
 }

@@ -433,7 +433,7 @@ func TestLateSurplusAnswerReachesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	said := make(chan struct{}, 1)
+	got, said := make(chan struct{}), make(chan struct{})
 	var conns atomic.Int64
 	go func() { // ends with l
 		for {
@@ -453,9 +453,10 @@ func TestLateSurplusAnswerReachesNobody(t *testing.T) {
 					_, _ = io.Copy(io.Discard, r.Body)
 					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
 					if first {
-						time.Sleep(time.Millisecond) // so that it is not read with the answer
+						<-got // so that it is not read with the answer
 						_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
-						said <- struct{}{}
+						close(said)
+						return
 					}
 				}
 			}()
@@ -472,6 +473,7 @@ func TestLateSurplusAnswerReachesNobody(t *testing.T) {
 			t.Fatalf("request %d got %q", i+1, body)
 		}
 		if i == 0 {
+			close(got)
 			<-said
 		}
 	}
