@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -151,9 +152,35 @@ func (b *builder) deployment(e *config.Endpoint, model string, weight float64, l
 	}
 	return route.Deployment{
 		ID: deploymentID(e, model), Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
-		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens},
-		Scopes: []route.Scope{scope(e)},
+		Domain: domain(e.URL),
+		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens, RPM: limits.RPM, TPM: limits.TPM},
+		Scopes: b.scopes(e),
 	}
+}
+
+// domain is what an endpoint is likely to fail together with: all that runs on its host.
+func domain(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
+// scopes are what a deployment shares with others: its endpoint, and its credential if it has one.
+func (b *builder) scopes(e *config.Endpoint) []route.Scope {
+	list := []route.Scope{scope(e)}
+	if !e.APIKey.IsZero() {
+		list = append(list, b.credential(e))
+	}
+	return list
+}
+
+// credential is the scope of an endpoint's key: that of the first endpoint on the same host with the same one.
+func (b *builder) credential(e *config.Endpoint) route.Scope {
+	host := domain(e.URL)
+	first := slices.IndexFunc(b.config.Endpoints, func(o config.Endpoint) bool { return o.APIKey.Equal(e.APIKey) && domain(o.URL) == host })
+	return route.Scope{Kind: route.CredentialScope, Name: b.config.Endpoints[first].Name, URL: host}
 }
 
 func deploymentID(e *config.Endpoint, model string) string { return e.Name + "/" + model }
@@ -163,7 +190,7 @@ func hosted(kind string) bool { return kind == "openai" || kind == "anthropic" }
 
 func scope(e *config.Endpoint) route.Scope {
 	return route.Scope{Kind: route.EndpointScope, Name: e.Name, URL: e.URL,
-		Limits: route.Limits{InFlight: e.Limits.InFlight, Tokens: e.Limits.Tokens}}
+		Limits: route.Limits(e.Limits)}
 }
 
 func (b *builder) strategies() error {

@@ -101,7 +101,7 @@ type Endpoint struct {
 type Limits struct {
 	InFlight int `yaml:"in_flight"`
 	Tokens   int `yaml:"tokens"`
-	// RPM and TPM (requests and tokens per minute) are accepted and not enforced by this version.
+	// RPM and TPM (requests and tokens per minute) are token buckets that hold a minute's worth.
 	RPM int `yaml:"rpm"`
 	TPM int `yaml:"tpm"`
 }

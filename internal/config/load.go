@@ -255,7 +255,7 @@ func (c *Config) complete() {
 }
 
 // laterWarnings says which of the written settings this version does not act on: a line for each section, and one for
-// each kind of setting in limits and providers.
+// each kind of setting in providers.
 func (d *decoder) laterWarnings(doc *document) {
 	root := (*path)(nil)
 	for _, name := range laterSections {
@@ -273,24 +273,15 @@ func (d *decoder) laterWarnings(doc *document) {
 			}
 		}
 	}
-	for _, e := range doc.Endpoints {
-		note(root.keys("endpoints", e.Name, "limits"), "rpm", "tpm")
-	}
 	for _, m := range doc.Models {
 		for i := range m.Providers {
-			at := root.keys("models", m.Name, "providers").index(i)
-			note(at, "region", "context_window", "supports", "price")
-			note(at.key("limits"), "rpm", "tpm")
+			note(root.keys("models", m.Name, "providers").index(i), "region", "context_window", "supports", "price")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {
-		verb := "acted on"
-		if name == "rpm" || name == "tpm" {
-			verb = "enforced"
-		}
-		text := fmt.Sprintf("accepted, not %s by this version: %s (%d places)", verb, name, count[name])
+		text := fmt.Sprintf("accepted, not acted on by this version: %s (%d places)", name, count[name])
 		if count[name] == 1 {
-			text = fmt.Sprintf("accepted, not %s by this version: %s", verb, name)
+			text = "accepted, not acted on by this version: " + name
 		}
 		d.warning(first[name], nil, "%s", text)
 	}

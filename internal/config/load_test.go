@@ -123,9 +123,7 @@ func TestGoodFile(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
-	wantWarnings := `testdata/good.yaml:33:53: accepted, not enforced by this version: rpm (3 places)
-testdata/good.yaml:33:62: accepted, not enforced by this version: tpm (3 places)
-testdata/good.yaml:34:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
+	wantWarnings := `testdata/good.yaml:34:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
 testdata/good.yaml:42:52: accepted, not acted on by this version: region
 testdata/good.yaml:42:64: accepted, not acted on by this version: context_window (2 places)
 testdata/good.yaml:42:86: accepted, not acted on by this version: supports

@@ -112,7 +112,7 @@ type Outcome struct {
 	Verdict           string  `json:"verdict"`
 	Class             string  `json:"class,omitempty"`
 	Detail            string  `json:"detail,omitempty"`
-	Unreachable       bool    `json:"unreachable,omitempty"`
+	Fault             string  `json:"fault,omitempty"`  // what a deployment_fault is about
 	Status            int     `json:"status,omitempty"` // upstream's
 	TTFTSeconds       float64 `json:"ttft_seconds,omitempty"`
 	ITLSeconds        float64 `json:"itl_seconds,omitempty"`
@@ -207,11 +207,18 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 
 func explainOutcome(o *route.Outcome) Outcome {
 	return Outcome{
-		Verdict: o.Verdict.String(), Class: o.Class, Detail: o.Detail, Unreachable: o.Unreachable, Status: o.Status,
+		Verdict: o.Verdict.String(), Class: o.Class, Detail: o.Detail, Fault: faultOf(o), Status: o.Status,
 		TTFTSeconds: o.TTFT.Seconds(), ITLSeconds: o.ITL.Seconds(), RetryAfterSeconds: o.RetryAfter.Seconds(),
 		InputTokens: o.InputTokens, CachedTokens: o.CachedTokens, OutputTokens: o.OutputTokens, ReasoningTokens: o.ReasoningTokens,
 		TokensReported: o.Reported, ServedModel: o.ServedModel, Fingerprint: o.Fingerprint,
 	}
+}
+
+func faultOf(o *route.Outcome) string {
+	if o.Verdict != route.DeploymentFault {
+		return ""
+	}
+	return o.Fault.String()
 }
 
 // finite makes a number fit for JSON, which has no infinity: tiny weights can lead there.

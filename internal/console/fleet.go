@@ -62,6 +62,8 @@ type Scope struct {
 type Limits struct {
 	InFlight int `json:"in_flight"`
 	Tokens   int `json:"tokens"`
+	RPM      int `json:"rpm"` // requests per minute
+	TPM      int `json:"tpm"` // tokens per minute
 }
 
 // Breaker says whether requests pass, and if not, why and how long.

@@ -65,10 +65,10 @@ func (f *testFleet) begin(id string, notify func(), models ...string) *exchange.
 
 func (f *testFleet) after(d time.Duration) { f.now = f.now.Add(d) }
 
-func (f *testFleet) fail(x *exchange.Exchange, c llm.Class, unreachable bool) {
+func (f *testFleet) fail(x *exchange.Exchange, c llm.Class, fault route.Fault) {
 	f.after(2 * time.Millisecond)
 	x.Next(f.now, exchange.Event{Kind: exchange.Ended, End: &exchange.End{Class: c, Outcome: route.Outcome{
-		Verdict: route.DeploymentFault, Class: c.String(), Unreachable: unreachable, Detail: "connection refused",
+		Verdict: route.DeploymentFault, Class: c.String(), Fault: fault, Detail: "connection refused",
 	}}})
 }
 
@@ -102,7 +102,7 @@ func TestStoryOfARealFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newTestFleet(t, name, route.Limits{}, map[string][]string{"large": {"gpu-1", "gpu-2", "gpu-3"}})
 			x := f.begin("a", nil, "large")
-			f.fail(x, llm.Connect, true)
+			f.fail(x, llm.Connect, route.Unreachable)
 			f.complete(x)
 			rec := x.Record()
 			if rec.Result != exchange.Complete || len(rec.Attempts) != 2 {
@@ -120,7 +120,7 @@ func TestStoryOfARealFailover(t *testing.T) {
 func TestStoryOfARealFallback(t *testing.T) {
 	f := newTestFleet(t, "least_tokens", route.Limits{}, map[string][]string{"large": {"gpu-1"}, "small": {"gpu-2"}})
 	for range 3 {
-		f.fail(f.begin("x", nil, "large"), llm.ServerError, false)
+		f.fail(f.begin("x", nil, "large"), llm.ServerError, route.Failure)
 	}
 	x := f.begin("a", nil, "large", "small")
 	f.complete(x)
@@ -154,7 +154,7 @@ func TestStoryOfARealQueue(t *testing.T) {
 func TestStoryOfARealStaleConnection(t *testing.T) {
 	f := newTestFleet(t, "least_tokens", route.Limits{}, map[string][]string{"large": {"gpu-1"}})
 	x := f.begin("a", nil, "large")
-	f.fail(x, llm.Stale, false)
+	f.fail(x, llm.Stale, route.Failure)
 	f.complete(x)
 	inOrder(t, Explain(x.Record()).Text(), "1. gpu-1/large, ", "= stale", "2. once more gpu-1/large, ", "= success")
 }
@@ -170,7 +170,7 @@ func TestStoryOfARealLargeFleet(t *testing.T) {
 		f.begin("x", nil, "large")
 	}
 	for range 2 {
-		f.fail(f.begin("y", nil, "large"), llm.Connect, true)
+		f.fail(f.begin("y", nil, "large"), llm.Connect, route.Unreachable)
 	}
 	x := f.begin("a", nil, "large")
 	f.complete(x)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"evenkeel/internal/route"
 )
 
 // Text tells the request to people: a headline, then every step with the numbers that decided it, then what
@@ -252,14 +254,7 @@ func (a *Attempt) result() string {
 		if o.Detail != "" {
 			b.WriteString(": " + clean(o.Detail))
 		}
-		switch {
-		case o.Verdict == "deployment_fault" && o.Unreachable:
-			b.WriteString(" [counts against the whole endpoint]")
-		case o.Verdict == "deployment_fault":
-			b.WriteString(" [counts against the deployment]")
-		default:
-			b.WriteString(" [counts against nobody]")
-		}
+		b.WriteString(" [" + blame(o) + "]")
 		if o.RetryAfterSeconds > 0 {
 			b.WriteString(", asks to be left alone for " + seconds(o.RetryAfterSeconds))
 		}
@@ -296,4 +291,21 @@ func (o *Outcome) tokens() string {
 		text += " (estimated)"
 	}
 	return text
+}
+
+// blame says against whom an outcome counts.
+func blame(o *Outcome) string {
+	switch o.Fault {
+	case "":
+		return "counts against nobody"
+	case route.Unreachable.String(), route.Reset.String():
+		return "counts against the whole endpoint"
+	case route.BadCredential.String(), route.Exhausted.String():
+		return "counts against the credential"
+	case route.RateLimited.String():
+		return "its quota is used up"
+	case route.Loading.String():
+		return "it is not ready yet"
+	}
+	return "counts against the deployment"
 }

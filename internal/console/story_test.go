@@ -100,7 +100,7 @@ func failover() *exchange.Record {
 		deployment("gpu-1/qwen3-32b", 5, 3410, .42, 80),
 		cut(deployment("gpu-2/qwen3-32b", 0, 0, .31, 64), route.CutOpen, "endpoint gpu-2", time.Second))
 	return request("req-failover", 4500*ms, exchange.Complete, 200,
-		attempt(0, 3*ms, first, route.Outcome{Verdict: route.DeploymentFault, Class: "connect", Unreachable: true, Detail: "dial tcp 10.0.0.2:8000: connection refused"}),
+		attempt(0, 3*ms, first, route.Outcome{Verdict: route.DeploymentFault, Class: "connect", Fault: route.Unreachable, Detail: "dial tcp 10.0.0.2:8000: connection refused"}),
 		attempt(3*ms, 4500*ms, second, answered))
 }
 

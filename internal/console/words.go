@@ -19,6 +19,15 @@ var cutWords = map[route.Cut]string{
 	route.CutInFlight: "full: at its limit of requests",
 	route.CutTokens:   "full: at its limit of tokens",
 	route.CutEarlier:  "its next room belongs to a request that waits longer",
+
+	route.CutDrained:   "drained by order",
+	route.CutDisabled:  "disabled by order",
+	route.CutCooling:   "asked to be left alone",
+	route.CutQuota:     "full: at its limit per minute",
+	route.CutDomain:    "in the failure domain of an earlier attempt",
+	route.CutOnTrial:   "on trial, and this request has failed once already",
+	route.CutDegraded:  "degraded, and this request is not of its part",
+	route.CutSlowStart: "in slow start, and this request is not of its part",
 }
 
 func cutText(cut string) string {

@@ -70,7 +70,7 @@ func (x *Exchange) judge(end *End) {
 		}
 		end.Class, end.Held, end.Broken = llm.Timeout, false, true
 		o.Class, o.Detail = llm.Timeout.String(), fmt.Sprintf("the limit %s of %v passed", x.timeout, x.limit())
-		o.Unreachable = false
+		o.Fault = route.Failure
 	}
 }
 
@@ -208,6 +208,15 @@ var cutWords = map[route.Cut]string{
 	route.CutInFlight: "at the limit of requests",
 	route.CutTokens:   "at the limit of tokens",
 	route.CutEarlier:  "promised to earlier requests",
+
+	route.CutDrained:   "drained",
+	route.CutDisabled:  "disabled",
+	route.CutCooling:   "asked to be left alone",
+	route.CutQuota:     "at the limit per minute",
+	route.CutDomain:    "in the same failure domain",
+	route.CutOnTrial:   "on trial after failures",
+	route.CutDegraded:  "degraded",
+	route.CutSlowStart: "just back",
 }
 
 // unfit reports whether it is the request itself that keeps every deployment from it.

@@ -133,7 +133,7 @@ func ended(class llm.Class, change ...func(*End)) Event {
 	case llm.ClientFault:
 		e.Outcome.Status, e.Outcome.Answered, e.Held = 400, true, true
 	case llm.Connect:
-		e.Outcome.Verdict, e.Outcome.Unreachable, e.Sent, e.Broken = route.DeploymentFault, true, false, true
+		e.Outcome.Verdict, e.Outcome.Fault, e.Sent, e.Broken = route.DeploymentFault, route.Unreachable, false, true
 	case llm.Stale:
 		e.Broken = true
 	case llm.Reset, llm.Truncated:

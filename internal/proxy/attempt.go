@@ -70,7 +70,7 @@ func (c *call) failed(err error) *exchange.End {
 	var failed *upstream.Error
 	if errors.As(err, &failed) {
 		end.Class, end.Sent = failed.Class, failed.Sent
-		end.Outcome.Unreachable = failed.Unreachable
+		end.Outcome.Fault = faultOf(failed)
 		err = failed.Err // its class is told beside it
 	}
 	end.Outcome.Detail = detailOf(err)
@@ -78,11 +78,22 @@ func (c *call) failed(err error) *exchange.End {
 	end.Outcome.Verdict = route.DeploymentFault
 	switch {
 	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE): // ours: there is no file descriptor
-		end.Outcome.Verdict, end.Outcome.Unreachable = route.NotDeploymentFault, false
+		end.Outcome.Verdict = route.NotDeploymentFault
 	case end.Class == llm.Stale || end.Class == llm.None: // nobody's fault; and None is our own doing, which the exchange knows
 		end.Outcome.Verdict = route.NotDeploymentFault
 	}
 	return end
+}
+
+// faultOf says what a call that got no response was about.
+func faultOf(e *upstream.Error) route.Fault {
+	switch {
+	case e.Unreachable:
+		return route.Unreachable
+	case e.Class == llm.Reset:
+		return route.Reset
+	}
+	return route.Failure
 }
 
 // detailOf words an error for people. What the standard library says of an answer that it could not read holds

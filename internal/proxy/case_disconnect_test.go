@@ -227,7 +227,7 @@ func TestClientLeavesWhileConnecting(t *testing.T) {
 		t.Error("it was answered")
 	}
 	within(t, "the connection being given up", closed)
-	if r := w.record(1); r.Result != exchange.ClientGone || r.Last().Outcome.Unreachable {
+	if r := w.record(1); r.Result != exchange.ClientGone || r.Last().Outcome.Fault == route.Unreachable {
 		t.Errorf("%s %+v", r.Result, r.Last().Outcome)
 	}
 	if v := w.router.View(time.Now()); v.Scopes[0].Breaker.State != route.Closed {

@@ -53,7 +53,7 @@ func TestConnectFailureMovesOn(t *testing.T) {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
 	r := w.record(1)
-	if len(r.Attempts) != 2 || r.Attempts[0].Outcome.Class != "connect" || !r.Attempts[0].Outcome.Unreachable {
+	if len(r.Attempts) != 2 || r.Attempts[0].Outcome.Class != "connect" || r.Attempts[0].Outcome.Fault != route.Unreachable {
 		t.Errorf("attempts: %+v", r.Attempts)
 	}
 	w.idle()

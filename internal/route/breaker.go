@@ -1,134 +1,257 @@
 package route
 
-import "time"
-
-// The basic breaker: certain outages and runs of faults take a unit out for a time that doubles.
-const (
-	faultsToOpen = 3                // consecutive deployment faults
-	firstOut     = time.Second      // the first time out
-	longestOut   = 30 * time.Second // the longest
+import (
+	"hash/fnv"
+	"math"
+	"time"
 )
 
-// BreakerState is what a breaker lets through.
-type BreakerState uint8
-
-// The states of a breaker.
-const (
-	Closed   BreakerState = iota // all requests
-	Open                         // none until its time is over
-	HalfOpen                     // one trial at a time
-)
-
-func (s BreakerState) String() string {
-	return [...]string{"closed", "open", "half_open"}[s]
-}
-
-// breaker is guarded by Router.mu. The zero value is closed.
+// breaker decides what a unit lets through. It is guarded by Router.mu. The zero value is closed.
+//
+//	closed ─▶ open ─▶ half-open ─▶ slow start ─▶ closed
+//	            ▲         │
+//	            └─────────┘ the trial failed: open for longer
 type breaker struct {
-	tripped bool          // open or half-open
-	trial   bool          // a trial is outstanding
-	faults  int           // consecutive faults while closed
-	gen     uint32        // counts trips and recoveries; results of requests begun in an older one change nothing
-	out     time.Duration // length of the present or last time out, 0 after a success
-	until   time.Time     // when it becomes half-open
-	since   time.Time     // when it tripped
+	window window
+	row    int // failures in a row while closed
+	order  Override
+
+	tripped bool   // open or half-open
+	trial   bool   // a trial is outstanding
+	gen     uint32 // counts openings and returns; results of requests begun in an older one change nothing
+	rule    Rule
 	reason  string
+	since   time.Time     // when it tripped
+	until   time.Time     // when it becomes half-open
+	out     time.Duration // length of the present or last time out, without jitter
+	nth     int           // openings in a row
+	outages int           // outages in a row, without an answer between them
+
+	back time.Time     // when it closed last, zero if it was never out
+	ramp time.Duration // of the slow start since then, 0 = none
+
+	cool       time.Time // upstream asked to be left alone until then
+	coolReason string
+
+	probesFailed, probesGood int    // in a row
+	missed                   string // what probes are not content with, "" = nothing
+	slow                     slowness
 }
+
+// smallestShare is the least share of its traffic that a unit gets while it is not out: without any, nobody would see it
+// recover.
+const smallestShare = 0.01
+
+// missedShare is the share of what probes are not content with.
+const missedShare = 0.25
 
 func (b *breaker) state(now time.Time) BreakerState {
 	switch {
-	case !b.tripped:
+	case b.order == Drain:
+		return Drained
+	case b.order == Disable:
+		return Disabled
+	case b.order == Force:
 		return Closed
-	case now.Before(b.until):
+	case b.tripped && now.Before(b.until):
 		return Open
+	case now.Before(b.cool):
+		return Cooling
+	case b.tripped:
+		return HalfOpen
+	case b.share(now) == 1:
+		return Closed
+	case b.rampShare(now) < 1:
+		return SlowStart
 	}
-	return HalfOpen
+	return Degraded
 }
 
 // admits reports whether a request may pass now; trial says that it would be the one trial.
 func (b *breaker) admits(now time.Time) (ok, trial bool) {
-	switch b.state(now) {
-	case Closed:
-		return true, false
-	case HalfOpen:
+	switch s := b.state(now); {
+	case s == HalfOpen:
 		return !b.trial, true
+	default:
+		return !s.Out(), false
 	}
-	return false, false
 }
 
-// trip opens the breaker, or opens it again for twice as long.
-func (b *breaker) trip(now time.Time, reason string) {
-	if b.out = 2 * b.out; b.out == 0 {
-		b.out = firstOut
+// share is the part of its usual traffic that a unit that admits requests is to get, from smallestShare to 1.
+func (b *breaker) share(now time.Time) float64 { return min(b.rampShare(now), b.degradedShare()) }
+
+// rampShare grows evenly over the slow start.
+func (b *breaker) rampShare(now time.Time) float64 {
+	if b.ramp <= 0 || b.order == Force {
+		return 1
 	}
-	b.out = min(b.out, longestOut)
-	b.open(now, now.Add(b.out), reason)
+	return min(1, max(smallestShare, now.Sub(b.back).Seconds()/b.ramp.Seconds()))
 }
 
-func (b *breaker) open(now, until time.Time, reason string) {
+func (b *breaker) degradedShare() float64 {
+	share := b.slow.share()
+	if b.missed != "" {
+		share = min(share, missedShare)
+	}
+	if b.order == Force {
+		return 1
+	}
+	return share
+}
+
+// trip opens the breaker for a time that grows with each opening in a row. u seeds the jitter.
+func (b *breaker) trip(now time.Time, h *Health, rule Rule, reason string, u *unit) {
+	if !b.tripped && !b.back.IsZero() && now.Sub(b.back) >= h.LongestReset {
+		b.nth = 0
+	}
+	b.nth++
+	switch rule {
+	case RuleUnreachable, RuleReset:
+		b.out = min(firstOutage<<min(b.outages, 16), h.ResetAfter)
+		b.outages++
+	case RuleCredential:
+		b.out = h.CredentialRetry
+	default:
+		b.out = min(time.Duration(b.nth)*h.ResetAfter, h.LongestReset)
+	}
 	if !b.tripped {
 		b.since = now
 	}
-	b.tripped, b.trial, b.faults = true, false, 0
-	b.until, b.reason = until, reason
+	b.tripped, b.trial, b.row, b.probesGood = true, false, 0, 0
+	b.rule, b.reason = rule, reason
 	b.gen++
+	b.until = now.Add(b.out + time.Duration(jitter(u.key, b.gen)*float64(b.out)))
 }
 
-// hold keeps the unit out for as long as upstream asked for.
-func (b *breaker) hold(now, until time.Time, reason string) {
-	if b.until.Before(until) {
-		b.open(now, until, reason)
+// mostJitter is the largest part that is added to a time out, so that replicas and deployments that went out together do
+// not come back together.
+const mostJitter = 0.1
+
+// jitter is a number from 0 to mostJitter that is the same whenever it is computed.
+func jitter(k key, gen uint32) float64 {
+	f := fnv.New64a()
+	f.Write([]byte{k.kind})
+	f.Write([]byte(k.name))
+	f.Write([]byte(k.url))
+	f.Write([]byte{byte(gen), byte(gen >> 8), byte(gen >> 16), byte(gen >> 24)})
+	return float64(f.Sum64()>>11) / (1 << 53) * mostJitter
+}
+
+// hold leaves the unit alone for as long as upstream asked for.
+func (b *breaker) hold(now time.Time, h *Health, d time.Duration, reason string) {
+	if until := now.Add(min(d, h.LongestRetryAfter)); b.cool.Before(until) {
+		b.cool, b.coolReason = until, reason
 	}
 }
 
-// close lets everything through again. How long the last time out was is remembered until an answer ends
-// well: a unit that begins well and then breaks again is out for longer each time.
-func (b *breaker) close() {
-	*b = breaker{gen: b.gen + 1, out: b.out}
+// close lets requests through again, slowly at first.
+func (b *breaker) close(now time.Time, ramp time.Duration) {
+	b.tripped, b.trial, b.row = false, false, 0
+	b.rule, b.reason, b.since, b.until = RuleNone, "", time.Time{}, time.Time{}
+	b.window, b.slow = window{}, slowness{}
+	b.back, b.ramp = now, ramp
+	b.gen++
 }
 
 // evidence is what one finished request says about a unit.
 type evidence uint8
 
 const (
-	nothing   evidence = iota // teaches nothing: the client left, the request was at fault
+	nothing   evidence = iota // teaches nothing: the client left, the request was at fault, a quota is used up
 	promising                 // the answer has begun well: ends a trial, proves no more
 	good
-	fault  // counts towards a trip
-	outage // trips at once
+	limited // a 429 that names no time
+	failure // counts
+	outage  // opens at once
 )
 
-// learn takes the evidence of a request that was admitted in generation gen, as a trial or not.
-func (b *breaker) learn(now time.Time, e evidence, gen uint32, trial bool, reason string) {
+// finding is evidence with what it rests on.
+type finding struct {
+	evidence evidence
+	rule     Rule // of an outage
+	reason   string
+	spare    bool // rates may take nobody else out of the pool
+}
+
+// learn takes the finding of a request that was admitted in generation gen, as a trial or not.
+func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial bool, u *unit) {
 	if gen != b.gen {
 		return
 	}
 	if trial {
 		b.trial = false
 	}
-	switch e {
-	case promising:
+	switch f.evidence {
+	case promising, good:
+		if f.evidence == good {
+			b.window.at(now, h.Window).OK++
+			b.row, b.outages = 0, 0
+		}
 		if b.tripped && trial {
-			b.close()
+			b.close(now, h.SlowStart)
 		}
-	case good:
-		switch {
-		case !b.tripped:
-			b.faults, b.out = 0, 0
-		case trial:
-			b.close()
-			b.out = 0
-		}
-	case fault:
+	case limited:
+		b.window.at(now, h.Window).Limited++
 		if trial {
-			b.trip(now, reason)
+			b.trip(now, h, RuleRateLimited, f.reason, u)
 			return
 		}
-		if b.faults++; !b.tripped && b.faults >= faultsToOpen {
-			b.trip(now, reason)
+		if s := b.window.sum(now, h.Window); !b.tripped && s.Total() >= h.MinRequests && float64(s.Limited) >= limitedShare*float64(s.Total()) {
+			b.trip(now, h, RuleRateLimited, f.reason, u)
+		}
+	case failure:
+		b.window.at(now, h.Window).Failed++
+		b.row++
+		if trial {
+			b.trip(now, h, b.rule, f.reason, u)
+			return
+		}
+		if b.tripped {
+			return
+		}
+		s := b.window.sum(now, h.Window)
+		switch {
+		case b.row >= h.TripAfter:
+			b.trip(now, h, RuleConsecutive, f.reason, u)
+		case !f.spare && s.Total() >= h.MinRequests && s.Failed >= minFailures && float64(s.Failed) >= h.ErrorRate*float64(s.Total()):
+			b.trip(now, h, RuleErrorRate, f.reason, u)
 		}
 	case outage:
-		b.trip(now, reason)
+		b.trip(now, h, f.rule, f.reason, u)
 	case nothing:
 	}
+}
+
+// left is how long until the unit may be asked again, for one that is out by time.
+func (b *breaker) left(now time.Time) time.Duration {
+	at := b.cool
+	if b.tripped && b.until.After(at) {
+		at = b.until
+	}
+	return max(0, at.Sub(now))
+}
+
+// decayed is a count that halves every penaltyHalfLife.
+type decayed struct {
+	value float64
+	at    time.Time
+}
+
+// penaltyHalfLife is how fast a failure is forgotten where it counts as load.
+const penaltyHalfLife = 10 * time.Second
+
+func (d *decayed) now(now time.Time) float64 {
+	if d.value == 0 {
+		return 0
+	}
+	v := d.value * math.Exp2(-float64(max(now.Sub(d.at), 0))/float64(penaltyHalfLife))
+	if v < 0.01 {
+		return 0
+	}
+	return v
+}
+
+func (d *decayed) add(now time.Time) {
+	d.value = d.now(now) + 1
+	d.at = now
 }

@@ -21,6 +21,8 @@ type Decision struct {
 	Model    string
 	Strategy string
 	Chosen   string // ID of the deployment, "" if none
+	Trial    bool   // it was chosen without the strategy, to see whether it is well again
+	Panic    bool   // so few were in use that breakers were passed over
 	Eligible int    // how many candidates were eligible; they come first in Candidates
 	RunTotal int64
 	Prompt   int // tokens the prompt was estimated at
@@ -39,8 +41,8 @@ type CutCount struct {
 // Recompute asks strategy for its choice from the record alone and returns the ID it chooses. It is exact
 // for records that omit nothing.
 func (d *Decision) Recompute(strategy Strategy, f *Facts) string {
-	if d.Eligible == 0 {
-		return ""
+	if d.Eligible == 0 || d.Trial {
+		return d.Chosen
 	}
 	eligible := slices.Clone(d.Candidates[:min(d.Eligible, len(d.Candidates))])
 	for i := range eligible {
@@ -48,7 +50,9 @@ func (d *Decision) Recompute(strategy Strategy, f *Facts) string {
 	}
 	facts := *f
 	facts.Seed = d.Seed
-	return eligible[strategy.Pick(NewRound(d.At, &facts, d.Draw, eligible, d.RunTotal))].ID
+	round := NewRound(d.At, &facts, d.Draw, eligible, d.RunTotal)
+	round.Tokens = d.Prompt + d.Output
+	return eligible[strategy.Pick(round)].ID
 }
 
 // CutCounts counts the candidates that were not eligible, by reason, in order of appearance.

@@ -125,6 +125,7 @@ func bounded(tokens int) int { return min(max(tokens, 0), mostTokens) }
 type modelStats struct {
 	output        mean
 	bytesPerToken mean
+	speeds        [sizeClasses]recent // times to first token by size
 }
 
 type mean struct {

@@ -25,6 +25,8 @@ type Query struct {
 	Model string   // the model of this attempt: the one asked for, or a fallback
 	Draw  int      // ordinal of this decision within the request; seeds it together with Facts.Seed
 	Tried []string // IDs of deployments that this request already tried for this model
+	Away  []string // failure domains to stay out of, if there is another
+	Apart []string // names of endpoints that may not serve: a hedge to the same place would wait for the same fault
 
 	// Memory for the answer, so that who asks often need not allocate it; nil allocates. What was in it is lost. The
 	// Lease must have ended before its memory is given again; a Decision is never changed once it was returned.

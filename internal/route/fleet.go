@@ -10,7 +10,11 @@ const DefaultTokens = 100_000
 type Limits struct {
 	InFlight int // requests
 	Tokens   int // prompt tokens plus expected output tokens; a larger single request is admitted when idle
+	RPM      int // requests per minute, as a token bucket that holds a minute's worth
+	TPM      int // tokens per minute, likewise; charged with the estimate, settled with what the engine reports
 }
+
+func (l Limits) negative() bool { return l.InFlight < 0 || l.Tokens < 0 || l.RPM < 0 || l.TPM < 0 }
 
 // Scope is what several deployments share, such as their endpoint: its limits and its breaker hold for
 // all of them together. A scope is identified by Kind, Name and URL.
@@ -48,6 +52,7 @@ type Deployment struct {
 	Endpoint string  // endpoint name, without a slash
 	URL      string  // base URL of the endpoint
 	Model    string  // the name upstream knows the model by
+	Domain   string  // failure domain: what is likely to fail together has the same, such as a host; "" = its own
 	Weight   float64 // relative capacity, from 1e-6 to 1e9; 0 = never picked
 	Limits   Limits  // of this deployment alone
 	Scopes   []Scope // at most MaxScopes; all must be eligible too
@@ -55,7 +60,9 @@ type Deployment struct {
 
 func (d *Deployment) key() key { return key{'d', d.ID, d.URL} }
 
-func (s *Scope) key() key { return key{'s' + byte(s.Kind), s.Name, s.URL} }
+func (s *Scope) key() key { return key{scopeKey(s.Kind), s.Name, s.URL} }
+
+func scopeKey(k ScopeKind) byte { return 's' + byte(k) }
 
 // The range of weights: sums and quotients of them stay exact enough.
 const (
@@ -79,6 +86,7 @@ type pool struct {
 	members  []member
 	strategy Strategy
 	tuning   Tuning
+	steady   bool // see Steady
 	stats    *modelStats
 	fleet    fleetMedian
 	runs     []run // the last one used first

@@ -20,24 +20,21 @@ func (v Verdict) String() string {
 
 // Outcome is what one attempt came to.
 type Outcome struct {
-	Verdict     Verdict
-	Class       string        // error class, "" for success; a metric label, so of a fixed set
-	Detail      string        // one line for people; never a secret, never prompt text
-	Unreachable bool          // nothing answered at the endpoint's address: its scope is out at once
-	Answered    bool          // a response head came
-	Status      int           // upstream's status, 0 if none came
-	TTFT        time.Duration // dispatch to first content, 0 if not streamed or none came
-	ITL         time.Duration // mean time between tokens after the first, 0 if unknown
-	RetryAfter  time.Duration // how long upstream asked to be left alone, 0 = did not
+	Verdict    Verdict
+	Class      string        // error class, "" for success; a metric label, so of a fixed set
+	Detail     string        // one line for people; never a secret, never prompt text
+	Fault      Fault         // what a DeploymentFault is about
+	Answered   bool          // a response head came
+	Status     int           // upstream's status, 0 if none came
+	TTFT       time.Duration // dispatch to first content, 0 if not streamed or none came
+	ITL        time.Duration // mean time between tokens after the first, 0 if unknown
+	RetryAfter time.Duration // how long upstream asked to be left alone, 0 = did not; also after a Success that used its quota up
 
 	InputTokens, CachedTokens, OutputTokens, ReasoningTokens int
 	Reported                                                 bool // the numbers are the engine's own, not estimates
 
 	ServedModel, Fingerprint string // as the answer says
 }
-
-// longestRetryAfter bounds how long a deployment may ask to be left alone.
-const longestRetryAfter = time.Minute
 
 // foldEvery is how often a lease's progress is folded into its deployment's outstanding work.
 const foldEvery = 250 * time.Millisecond
@@ -55,12 +52,19 @@ type Lease struct {
 	nmarks int
 
 	tokens   int // reserved
+	charged  int // of the limits per minute
 	work     int // still charged to the node's outstanding work
 	prompt   int // share of work that the prompt stands for, until the first token
 	expected int // output tokens expected
 	folded   time.Time
 	begun    time.Time
 	done     bool // guarded by Router.mu
+
+	uncached int           // tokens of the prompt that no cache holds
+	load     int           // requests in flight there when it began
+	cold     bool          // the deployment had been idle: its first answer says little
+	patience time.Duration // see Patience
+	drift    string
 
 	decision *Decision
 }
@@ -84,6 +88,14 @@ func (l *Lease) Begun() time.Time { return l.begun }
 // Prompt returns the estimate of the prompt's tokens that the lease was charged with.
 func (l *Lease) Prompt() int { return l.decision.Prompt }
 
+// Patience is how long 95 of 100 requests of this size take to their first token, over all deployments of the model;
+// 0 if too few are known.
+func (l *Lease) Patience() time.Duration { return l.patience }
+
+// Drift says, once the lease has ended, what the answer names differently than the one before: the model or its
+// fingerprint; "" = nothing.
+func (l *Lease) Drift() string { return l.drift }
+
 // FirstToken says that the first content came: the prompt's work is over, and a trial has succeeded.
 func (l *Lease) FirstToken(now time.Time) { wake(l.firstToken(now)) }
 
@@ -102,7 +114,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 	for i := range l.marks[:l.nmarks] {
 		m := &l.marks[i]
 		if m.trial && m.gen == m.unit.breaker.gen {
-			m.unit.breaker.learn(now, promising, m.gen, true, "")
+			m.unit.breaker.learn(now, &r.health, finding{evidence: promising}, m.gen, true, m.unit)
 			m.trial, m.gen = false, m.unit.breaker.gen
 			closed = true
 		}
@@ -154,6 +166,7 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	l.done = true
 	l.node.work -= l.work
 	l.release()
+	l.settle(now, o)
 	l.learn(now, o)
 	for i := range l.marks[:l.nmarks] {
 		r.forget(l.marks[i].unit)
@@ -172,56 +185,155 @@ func (l *Lease) release() {
 	}
 }
 
+// settle gives back what the limits per minute were charged too much with, or takes what was too little.
+func (l *Lease) settle(now time.Time, o *Outcome) {
+	used := o.InputTokens + o.OutputTokens
+	for i := range l.marks[:l.nmarks] {
+		u := l.marks[i].unit
+		if u.volume.Limited() {
+			u.volume.Take(now, float64(bounded(used)-l.charged))
+		}
+		if u.requests.Limited() && !o.Answered && o.Fault.beforeRequest() && o.Verdict == DeploymentFault {
+			u.requests.Take(now, -1)
+		}
+	}
+}
+
+// beforeRequest reports whether a fault comes before upstream has seen the request.
+func (f Fault) beforeRequest() bool { return f == Unreachable }
+
 // learn applies the outcome to breakers and estimates. The deployment's own unit comes first in marks.
 func (l *Lease) learn(now time.Time, o *Outcome) {
-	n := l.node
+	n, h := l.node, &l.router.health
 	switch o.Verdict {
 	case Success:
 		n.totals.Successes++
-		if o.TTFT > 0 {
-			n.ttft.add(now, o.TTFT.Seconds(), l.pool.medianTTFT(now), l.pool.tuning)
-		}
-		if o.ServedModel != "" {
-			n.served = o.ServedModel
-		}
+		l.learnSpeed(now, o)
+		l.learnServed(o)
 	case DeploymentFault:
 		n.totals.Faults++
+		n.failed.add(now)
 	case NotDeploymentFault:
 		n.totals.Neutral++
 	}
 	l.pool.stats.settle(l.facts, o)
-	m, b := &l.marks[0], &l.marks[0].unit.breaker
-	late := m.gen != b.gen && b.state(now) != Open // it has recovered since, or is being tried
-	b.learn(now, ownEvidence(o), m.gen, m.trial, o.Class)
-	if o.RetryAfter > 0 && o.Verdict == DeploymentFault && !late {
-		b.hold(now, now.Add(min(o.RetryAfter, longestRetryAfter)), o.Class)
+	own := l.marks[0]
+	if own.gen == own.unit.breaker.gen {
+		if pause, reason := pauseOf(h, o); pause > 0 {
+			own.unit.breaker.hold(now, h, pause, reason)
+		}
 	}
-	for i := range l.marks[1:l.nmarks] {
-		m := &l.marks[1+i]
-		m.unit.breaker.learn(now, scopeEvidence(o), m.gen, m.trial, o.Class)
+	own.unit.breaker.learn(now, h, l.ownFinding(now, o), own.gen, own.trial, own.unit)
+	for _, m := range l.marks[1:l.nmarks] {
+		m.unit.breaker.learn(now, h, scopeFinding(ScopeKind(m.unit.key.kind-scopeKey(0)), o), m.gen, m.trial, m.unit)
 	}
 }
 
-// ownEvidence is what an outcome says about the deployment. An unreachable endpoint is its scope's matter.
-func ownEvidence(o *Outcome) evidence {
+// learnSpeed takes the time to the first token of an answer that ended well.
+func (l *Lease) learnSpeed(now time.Time, o *Outcome) {
+	if o.TTFT <= 0 {
+		return
+	}
+	n, h := l.node, &l.router.health
+	seconds, uncached := o.TTFT.Seconds(), l.uncached
+	if o.Reported && o.InputTokens > 0 {
+		uncached = bounded(o.InputTokens - o.CachedTokens)
+	}
+	n.ttft.add(now, seconds, l.pool.medianTTFT(now), l.pool.tuning)
+	n.recent.add(seconds)
+	l.pool.stats.speeds[sizeClass(l.uncached)].add(seconds)
+	if l.cold || l.marks[0].gen != l.marks[0].unit.breaker.gen {
+		return
+	}
+	b := &n.breaker
+	down := b.slow.judge(now, h, seconds, n.pace.of(uncached, l.load), uncached)
+	n.pace.add(now, seconds, uncached, l.load)
+	if down && !b.tripped && l.pool.maySpare(now, h) {
+		b.trip(now, h, RuleSlow, "slow", &n.unit)
+	}
+}
+
+// learnServed notes what the answer says it comes from.
+func (l *Lease) learnServed(o *Outcome) {
+	n := l.node
+	changed := func(what string, known *string, now string) {
+		if now == "" || now == *known {
+			return
+		}
+		if *known != "" && l.drift == "" {
+			l.drift = what + " " + *known + " → " + now
+			n.drifts++
+		}
+		*known = now
+	}
+	changed("model", &n.served, o.ServedModel)
+	changed("fingerprint", &n.fingerprint, o.Fingerprint)
+}
+
+// pauseOf is how long a deployment is left alone after an outcome, and why.
+func pauseOf(h *Health, o *Outcome) (time.Duration, string) {
 	switch {
 	case o.Verdict == Success:
-		return good
-	case o.Unreachable:
-		return nothing
-	case o.Verdict == DeploymentFault:
-		return fault
+		return o.RetryAfter, "quota"
+	case o.Verdict != DeploymentFault:
+	case o.Fault == Loading:
+		return max(o.RetryAfter, loadPause), o.Class
+	case o.Fault == RateLimited && o.RetryAfter <= 0:
+		return h.RateLimitPause, o.Class
+	case o.Fault == RateLimited || o.Fault == Failure:
+		return o.RetryAfter, o.Class
 	}
-	return nothing
+	return 0, ""
 }
 
-// scopeEvidence is what an outcome says about the endpoint as a whole: whether anything answers there.
-func scopeEvidence(o *Outcome) evidence {
+// ownFinding is what an outcome says about the deployment. What concerns its endpoint or its credential is theirs.
+func (l *Lease) ownFinding(now time.Time, o *Outcome) finding {
+	f := finding{reason: o.Class}
 	switch {
-	case o.Unreachable:
-		return outage
-	case o.Answered:
-		return good
+	case o.Verdict == Success:
+		f.evidence = good
+	case o.Verdict != DeploymentFault:
+	case o.Fault == Failure && o.RetryAfter <= 0: // who says when to come back is busy, not ill
+		f.evidence, f.spare = failure, !l.pool.maySpare(now, &l.router.health)
+	case o.Fault == RateLimited && o.RetryAfter <= 0:
+		f.evidence = limited
+	case o.Fault == NotServed:
+		f.evidence, f.rule = outage, RuleNotServed
+	case (o.Fault == BadCredential || o.Fault == Exhausted) && !l.has(CredentialScope):
+		f.evidence, f.rule = outage, RuleCredential
 	}
-	return nothing
+	return f
+}
+
+func (l *Lease) has(k ScopeKind) bool {
+	for i := range l.marks[:l.nmarks] {
+		if l.marks[i].unit.key.kind == scopeKey(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// scopeFinding is what an outcome says about what deployments share.
+func scopeFinding(k ScopeKind, o *Outcome) finding {
+	f := finding{reason: o.Class}
+	switch fault := o.Verdict == DeploymentFault; k {
+	case EndpointScope: // whether anything answers there
+		switch {
+		case fault && o.Fault == Unreachable:
+			f.evidence, f.rule = outage, RuleUnreachable
+		case fault && o.Fault == Reset:
+			f.evidence, f.rule = outage, RuleReset
+		case o.Answered:
+			f.evidence = good
+		}
+	case CredentialScope: // whether it is accepted
+		switch {
+		case fault && (o.Fault == BadCredential || o.Fault == Exhausted):
+			f.evidence, f.rule = outage, RuleCredential
+		case o.Verdict == Success:
+			f.evidence = good
+		}
+	}
+	return f
 }

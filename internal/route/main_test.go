@@ -135,7 +135,7 @@ func broken() Outcome {
 }
 
 func unreachable() Outcome {
-	return Outcome{Verdict: DeploymentFault, Class: "connect", Unreachable: true}
+	return Outcome{Verdict: DeploymentFault, Class: "connect", Fault: Unreachable}
 }
 
 func left() Outcome { return Outcome{Class: "client_gone"} }

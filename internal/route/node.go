@@ -1,6 +1,10 @@
 package route
 
-import "time"
+import (
+	"time"
+
+	"evenkeel/internal/quota"
+)
 
 // key identifies live state: the same name at another URL is another thing.
 type key struct {
@@ -17,21 +21,47 @@ type unit struct {
 	limits   Limits
 	inFlight int
 	tokens   int // reserved: prompt plus expected output of what is in flight
+	requests quota.Bucket
+	volume   quota.Bucket // tokens
 	member   bool
 	breaker  breaker
 	blocked  uint64 // the sweep in which an earlier waiter claimed the next room here
 }
 
-// fits reports whether a request of this many tokens has room. A request larger than the limit is
-// admitted when nothing else runs, else it could never be served.
-func (u *unit) fits(tokens int) bool {
-	if u.limits.InFlight > 0 && u.inFlight >= u.limits.InFlight {
-		return false
+// setLimits replaces the limits. What was used of them stays used.
+func (u *unit) setLimits(l Limits) {
+	if !u.member && u.inFlight == 0 && u.limits == (Limits{}) { // new
+		u.requests, u.volume = quota.PerMinute(l.RPM), quota.PerMinute(l.TPM)
+	} else if u.limits.RPM != l.RPM || u.limits.TPM != l.TPM {
+		u.requests.SetPerMinute(l.RPM)
+		u.volume.SetPerMinute(l.TPM)
 	}
-	if u.limits.Tokens > 0 && u.tokens+tokens > u.limits.Tokens && u.inFlight > 0 {
-		return false
+	u.limits = l
+}
+
+// full says by which limit a request of this many tokens has no room now, and how long until it has, if that comes by
+// time alone. A request larger than the limit of tokens is admitted when nothing else runs, else it could never be served.
+func (u *unit) full(now time.Time, tokens int) (Cut, time.Duration) {
+	l := &u.limits
+	if l.InFlight > 0 && u.inFlight >= l.InFlight {
+		return CutInFlight, 0
 	}
-	return true
+	if l.Tokens > 0 && u.inFlight > 0 {
+		if u.tokens+tokens > l.Tokens {
+			return CutTokens, 0
+		}
+		if u.breaker.ramp > 0 { // a recovery that met the whole load at once would be the next outage
+			if part := u.breaker.rampShare(now); part < 1 && float64(u.tokens+tokens) > part*float64(l.Tokens) {
+				return CutTokens, 0
+			}
+		}
+	}
+	if l.RPM > 0 || l.TPM > 0 {
+		if wait := max(u.requests.Wait(now, 1), u.volume.Wait(now, float64(tokens))); wait > 0 {
+			return CutQuota, wait
+		}
+	}
+	return CutNone, 0
 }
 
 // node is the live state of one deployment. It outlives membership in the fleet: what left stays until
@@ -42,7 +72,14 @@ type node struct {
 	units  []*unit     // its own and its scopes'; all must be eligible. Leases hold their own pointers
 	work   int         // outstanding token work: not yet prefilled prompt plus expected output not yet seen
 	ttft   estimate
-	served string // model string of the last answer
+	pace   pace
+	recent recent
+	failed decayed // failures of late, which count as load: who fails fast is not idle
+	picked time.Time
+
+	served, fingerprint string // as the last answer that named them says
+	drifts              uint64 // how often they changed
+
 	totals Totals
 }
 

@@ -114,6 +114,7 @@ func (r *Router) sweep(now time.Time) (woken []*Ticket) {
 		return nil
 	}
 	r.sweeps++
+	r.due = time.Time{}
 	fronts := make([]*list.Element, 0, len(r.queues))
 	for _, q := range r.queues {
 		fronts = append(fronts, q.waiting.Front())
@@ -126,6 +127,7 @@ func (r *Router) sweep(now time.Time) (woken []*Ticket) {
 		t := fronts[first].Value.(*Ticket)
 		if r.mustWait(now, &t.query) {
 			r.claim()
+			r.wakeIn(now, r.soonest)
 			fronts[first] = nil
 			continue
 		}
@@ -150,6 +152,13 @@ func earliest(fronts []*list.Element) int {
 	return first
 }
 
+// wakeIn notes that waiters are to be looked at again after d, if d is not 0.
+func (r *Router) wakeIn(now time.Time, d time.Duration) {
+	if at := now.Add(d); d > 0 && (r.due.IsZero() || at.Before(r.due)) {
+		r.due = at
+	}
+}
+
 // claim reserves, for this sweep, the next room at every unit whose limit kept a waiter out.
 func (r *Router) claim() {
 	for _, u := range r.full {
@@ -157,7 +166,7 @@ func (r *Router) claim() {
 	}
 }
 
-// Tick serves waiters whose chance comes by time alone (a breaker's time is over) and returns when to call
+// Tick serves waiters whose chance comes by time alone (a breaker's time is over, a limit per minute has room) and returns when to call
 // again, the zero time if there is no need. It may be called at any time.
 func (r *Router) Tick(now time.Time) time.Time {
 	next, woken := r.tick(now)
@@ -173,11 +182,9 @@ func (r *Router) tick(now time.Time) (next time.Time, woken []*Ticket) {
 		return next, woken
 	}
 	for _, u := range r.units {
-		if b := &u.breaker; b.state(now) == Open && (next.IsZero() || b.until.Before(next)) {
-			next = b.until
-		}
+		r.wakeIn(now, u.breaker.left(now))
 	}
-	return next, woken
+	return r.due, woken
 }
 
 func wake(tickets []*Ticket) {

@@ -12,6 +12,7 @@ import (
 type Router struct {
 	mu         sync.Mutex
 	maxWaiting int // waiters per model, 0 = no limit
+	health     Health
 	epoch      uint64
 	pools      map[string]*pool
 	units      map[key]*unit // every deployment's and scope's unit that is a member or in use
@@ -26,26 +27,33 @@ type Router struct {
 	// Scratch of choose, valid until the next one.
 	candidates []Candidate
 	eligible   []*member
-	full       []*unit // units whose limits cut somebody
+	verdicts   []verdict // by member
+	full       []*unit   // units whose limits cut somebody
+	panicking  bool
 	round      Round
+	soonest    time.Duration // until a limit per minute has room for who was looked at last, 0 = none has to be waited for
+	due        time.Time     // when waiters are to be looked at again, zero = when something ends
+	scratch    []float32
 }
 
 // Options of a Router.
 type Options struct {
 	MaxWaiting int // waiters per model; more are refused. 0 = no limit
+	Health     Health
 }
 
 // Configure replaces the options. Those who wait already keep their places.
 func (r *Router) Configure(o Options) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.maxWaiting = o.MaxWaiting
+	r.maxWaiting, r.health = o.MaxWaiting, o.Health.withDefaults()
 }
 
 // New returns a Router without deployments.
 func New(o Options) *Router {
 	return &Router{
 		maxWaiting: o.MaxWaiting,
+		health:     o.Health.withDefaults(),
 		pools:      map[string]*pool{},
 		units:      map[key]*unit{},
 		nodes:      map[key]*node{},
@@ -75,7 +83,7 @@ func (r *Router) replace(now time.Time, specs []PoolSpec) (uint64, []*Ticket) {
 	r.epoch++
 	pools := make(map[string]*pool, len(specs))
 	for _, s := range specs {
-		pools[s.Model] = r.bind(s)
+		pools[s.Model] = r.bind(now, s)
 	}
 	r.pools = pools
 	for _, u := range r.units {
@@ -121,7 +129,7 @@ func (d *Deployment) validate(seen map[Scope]Limits) error {
 	switch {
 	case d.Weight != 0 && !(d.Weight >= minWeight && d.Weight <= maxWeight): // also refuses NaN
 		return fmt.Errorf("weight %v is neither 0 nor between %v and %v", d.Weight, minWeight, maxWeight)
-	case d.Limits.InFlight < 0 || d.Limits.Tokens < 0:
+	case d.Limits.negative():
 		return fmt.Errorf("a limit is negative: %+v", d.Limits)
 	case len(d.Scopes) > MaxScopes:
 		return fmt.Errorf("%d scopes, at most %d are possible", len(d.Scopes), MaxScopes)
@@ -131,7 +139,7 @@ func (d *Deployment) validate(seen map[Scope]Limits) error {
 		id.Limits = Limits{}
 		limits, known := seen[id]
 		switch {
-		case s.Limits.InFlight < 0 || s.Limits.Tokens < 0:
+		case s.Limits.negative():
 			return fmt.Errorf("%v %q: a limit is negative: %+v", s.Kind, s.Name, s.Limits)
 		case known && limits != s.Limits:
 			return fmt.Errorf("%v %q has limits %+v here and %+v elsewhere", s.Kind, s.Name, s.Limits, limits)
@@ -143,7 +151,7 @@ func (d *Deployment) validate(seen map[Scope]Limits) error {
 	return nil
 }
 
-func (r *Router) bind(s PoolSpec) *pool {
+func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 	p := &pool{model: s.Model, strategy: s.Strategy, tuning: DefaultTuning, stats: r.models[s.Model]}
 	if p.stats == nil {
 		p.stats = &modelStats{}
@@ -152,8 +160,12 @@ func (r *Router) bind(s PoolSpec) *pool {
 	if t, ok := s.Strategy.(Tuner); ok {
 		p.tuning = t.Tuning()
 	}
+	if t, ok := s.Strategy.(Steady); ok {
+		p.steady = t.Steady()
+	}
 	lastPicks := map[*node]uint64{}
-	if old := r.pools[s.Model]; old != nil {
+	old := r.pools[s.Model]
+	if old != nil {
 		for _, m := range old.members {
 			lastPicks[m.node] = m.lastPick
 		}
@@ -163,7 +175,11 @@ func (r *Router) bind(s PoolSpec) *pool {
 	}
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
+		_, known := r.nodes[d.key()]
 		n := r.node(d)
+		if !known && old != nil && len(old.members) > 0 { // it joins others, who need not be spared; it is cold
+			n.breaker.close(now, r.health.SlowStart)
+		}
 		p.members = append(p.members, member{node: n, dep: d, lastPick: lastPicks[n]})
 	}
 	return p
@@ -178,7 +194,8 @@ func (r *Router) node(d *Deployment) *node {
 		r.nodes[k] = n
 		r.units[k] = &n.unit
 	}
-	n.dep, n.limits, n.member = d, d.Limits, true
+	n.setLimits(d.Limits)
+	n.dep, n.member = d, true
 	n.units = []*unit{&n.unit}
 	for _, s := range d.Scopes {
 		u := r.units[s.key()]
@@ -186,7 +203,8 @@ func (r *Router) node(d *Deployment) *node {
 			u = &unit{key: s.key(), label: s.Kind.String() + " " + s.Name}
 			r.units[s.key()] = u
 		}
-		u.limits, u.member = s.Limits, true
+		u.setLimits(s.Limits)
+		u.member = true
 		n.units = append(n.units, u)
 	}
 	return n
@@ -260,7 +278,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		r.describe(d, now, p, &q, prompt, output, -1)
 		return nil, r.refuse(d)
 	}
-	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)]}
+	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Tokens: prompt + output}
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
 	run := p.run(r.eligible)
 	if run != nil {
@@ -269,15 +287,27 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 			r.candidates[i].RunPicks = run.picks[i]
 		}
 	}
-	i := p.strategy.Pick(&r.round)
+	i, trial := r.onTrial(now), true
+	if i < 0 {
+		i, trial = p.strategy.Pick(&r.round), false
+	}
 	l := r.reserve(now, p, &q, r.eligible[i], prompt, output)
 	r.describe(l.decision, now, p, &q, prompt, output, i)
-	l.decision.RunTotal = r.round.RunTotal
+	l.decision.RunTotal, l.decision.Trial = r.round.RunTotal, trial
 	if run != nil {
 		run.picks[i]++
 		run.total++
 	}
 	return l, nil
+}
+
+// onTrial returns the candidate that waits for its trial, -1 if there is none. It goes first: a strategy might never
+// choose it, and who is never tried never comes back.
+func (r *Router) onTrial(now time.Time) int {
+	if r.panicking {
+		return -1
+	}
+	return slices.IndexFunc(r.eligible, func(m *member) bool { return m.node.onTrial(now) })
 }
 
 // mustWait reports whether nobody can serve q during this sweep, but somebody could if there were room.
@@ -288,87 +318,6 @@ func (r *Router) mustWait(now time.Time, q *Query) bool {
 	}
 	r.filter(now, p, q, p.stats.promptTokens(q.Facts)+p.stats.outputTokens(q.Facts), r.sweeps)
 	return len(r.eligible) == 0 && len(r.full) > 0
-}
-
-// filter fills r.eligible and r.candidates (eligible first, then cut) and r.full.
-func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint64) {
-	r.eligible, r.candidates, r.full = r.eligible[:0], r.candidates[:0], r.full[:0]
-	newcomer := p.newcomerTTFT(now)
-	for i := range p.members {
-		m := &p.members[i]
-		if cut, _, _ := m.cut(now, q, tokens, sweep); cut == CutNone {
-			r.eligible = append(r.eligible, m)
-			r.candidates = append(r.candidates, m.candidate(now, newcomer, p.tuning))
-		}
-	}
-	if len(r.eligible) == len(p.members) {
-		return
-	}
-	for i := range p.members {
-		m := &p.members[i]
-		cut, by, until := m.cut(now, q, tokens, sweep)
-		if cut == CutNone {
-			continue
-		}
-		c := m.candidate(now, newcomer, p.tuning)
-		c.Cut, c.CutBy, c.Until = cut, by.label, until
-		if cut.capacity() {
-			r.full = append(r.full, by)
-		}
-		r.candidates = append(r.candidates, c)
-	}
-}
-
-func (m *member) candidate(now time.Time, newcomer float64, t Tuning) Candidate {
-	n := m.node
-	return Candidate{
-		ID: m.dep.ID, Weight: m.dep.Weight, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
-		TTFT: n.ttft.expect(now, newcomer, t), Samples: n.ttft.samples, LastPick: m.lastPick,
-	}
-}
-
-// cut says why a member is not eligible, by which unit, and for how long if that ends by time.
-func (m *member) cut(now time.Time, q *Query, tokens int, sweep uint64) (Cut, *unit, time.Duration) {
-	n, d, f := m.node, m.dep, q.Facts
-	switch {
-	case d.Weight == 0:
-		return CutWeight, &n.unit, 0
-	case f.Pin != "" && f.Pin != d.ID && f.Pin != d.Endpoint:
-		return CutPinned, &n.unit, 0
-	case slices.Contains(f.ExcludeNames, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint):
-		return CutExcluded, &n.unit, 0
-	}
-	if cut, u, until := n.unwell(now); cut != CutNone {
-		return cut, u, until
-	}
-	if slices.Contains(q.Tried, d.ID) { // last, so that it means: well, and might be tried again
-		return CutTried, &n.unit, 0
-	}
-	for _, u := range n.units {
-		switch {
-		case sweep != 0 && u.blocked == sweep:
-			return CutEarlier, u, 0
-		case u.limits.InFlight > 0 && u.inFlight >= u.limits.InFlight:
-			return CutInFlight, u, 0
-		case !u.fits(tokens):
-			return CutTokens, u, 0
-		}
-	}
-	return CutNone, nil, 0
-}
-
-// unwell says whether a breaker keeps requests out, and which one does so for longest.
-func (n *node) unwell(now time.Time) (cut Cut, by *unit, until time.Duration) {
-	for _, u := range n.units {
-		switch ok, trial := u.breaker.admits(now); {
-		case ok:
-		case !trial && u.breaker.until.Sub(now) > until:
-			cut, by, until = CutOpen, u, u.breaker.until.Sub(now)
-		case trial && cut == CutNone:
-			cut, by = CutTrial, u
-		}
-	}
-	return cut, by, until
 }
 
 // reserve counts the request in the chosen node and all its scopes.
@@ -382,8 +331,11 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 	}
 	*l = Lease{
 		router: r, node: n, dep: m.dep, pool: p, facts: q.Facts, begun: now, folded: now, decision: d,
-		tokens: prompt + output, work: prompt + output, prompt: prompt, expected: output,
+		tokens: prompt + output, work: prompt + output, prompt: prompt, expected: output, charged: prompt + output,
+		uncached: prompt, load: n.inFlight, cold: n.ttft.samples == 0 || n.inFlight == 0 && now.Sub(n.ttft.at) >= p.tuning.ColdAfter,
 	}
+	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast, &r.scratch) * float64(time.Second))
+	n.picked = now
 	for _, u := range n.units {
 		_, trial := u.breaker.admits(now)
 		if trial {
@@ -391,6 +343,8 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 		}
 		u.inFlight++
 		u.tokens += l.tokens
+		u.requests.Take(now, 1)
+		u.volume.Take(now, float64(l.charged))
 		l.marks[l.nmarks] = mark{unit: u, gen: u.breaker.gen, trial: trial}
 		l.nmarks++
 	}
@@ -406,6 +360,7 @@ func (r *Router) describe(d *Decision, now time.Time, p *pool, q *Query, prompt,
 		At: now, Epoch: r.epoch, Seed: q.Facts.Seed, Draw: q.Draw, Model: p.model, Strategy: nameOf(p.strategy),
 		Prompt: prompt, Output: output, Candidates: d.Candidates[:0],
 	}
+	d.Panic = r.panicking
 	if chosen >= 0 {
 		d.Chosen = r.candidates[chosen].ID
 	}
@@ -417,13 +372,15 @@ func (r *Router) refuse(d *Decision) *Refusal {
 	f := &Refusal{Kind: Unavailable, Decision: d}
 	for i := range r.candidates {
 		c := &r.candidates[i]
-		switch {
-		case c.Cut.capacity():
+		until := c.Until
+		if c.Cut == CutTrial { // nobody knows how long it runs
+			until = time.Second
+		}
+		if c.Cut.capacity() {
 			f.Kind = Saturated
-		case c.Cut == CutOpen && (f.RetryIn == 0 || c.Until < f.RetryIn):
-			f.RetryIn = c.Until
-		case c.Cut == CutTrial && (f.RetryIn == 0 || f.RetryIn > firstOut):
-			f.RetryIn = firstOut
+		}
+		if until > 0 && (f.RetryIn == 0 || until < f.RetryIn) {
+			f.RetryIn = until
 		}
 	}
 	return f
@@ -434,28 +391,4 @@ func nameOf(s Strategy) string {
 		return n.String()
 	}
 	return fmt.Sprintf("%T", s)
-}
-
-// Observe takes what was seen of an endpoint without a request: that it answers, or that nothing does.
-func (r *Router) Observe(now time.Time, s Scope, reachable bool) {
-	wake(r.observe(now, s, reachable))
-}
-
-func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	u := r.units[s.key()]
-	if u == nil {
-		return nil
-	}
-	b := &u.breaker
-	switch {
-	case reachable && b.state(now) == Open:
-		b.until = now // half-open: the next request is the trial
-	case !reachable && !b.tripped:
-		b.trip(now, "unreachable")
-	case !reachable && !b.trial && b.until.Sub(now) < firstOut:
-		b.until = now.Add(firstOut) // a trial would fail too
-	}
-	return r.sweep(now)
 }

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"time"
@@ -18,6 +19,12 @@ type Tuner interface {
 	Tuning() Tuning
 }
 
+// Steady is implemented by strategies that keep to one deployment while it is in use: slow starts and degraded
+// deployments do not divert a part of the requests from it.
+type Steady interface {
+	Steady() bool
+}
+
 // Candidate is one deployment as a decision saw it.
 type Candidate struct {
 	ID       string
@@ -26,6 +33,10 @@ type Candidate struct {
 	Tokens   int           // tokens reserved there
 	Work     int           // outstanding token work
 	TTFT     float64       // expected seconds to the first token; a newcomer's is derived from the fleet's
+	P95      float64       // seconds to the first token, 95th percentile of the last 100 streamed successes, 0 = not known
+	Penalty  float64       // failures of late, in requests: they count as load
+	Share    float64       // part of its usual traffic that it is to get, 1 = all
+	Healthy  time.Duration // since it was out last; Always if it never was
 	Samples  int           // how many answers TTFT rests on
 	LastPick uint64        // ordinal of the pick that last chose it for this model, 0 = never
 	RunPicks int64         // times chosen while the same set of candidates was eligible
@@ -41,6 +52,9 @@ type Term struct {
 	Name  string
 	Value float64
 }
+
+// Always is the time for which a deployment that was never out is healthy.
+const Always = time.Duration(math.MaxInt64)
 
 // MaxTerms is the most terms one strategy may note per candidate.
 const MaxTerms = 4
@@ -67,16 +81,26 @@ const (
 	CutPinned   Cut = "not_pinned"     // the request names another one
 	CutExcluded Cut = "excluded"       // the request excludes it
 	CutTried    Cut = "already_tried"  // an earlier attempt of this request went there
+	CutDrained  Cut = "drained"        // by order: nothing new
+	CutDisabled Cut = "disabled"       // by order
 	CutOpen     Cut = "open"           // its breaker is open
+	CutCooling  Cut = "cooling"        // upstream asked to be left alone for a while
 	CutTrial    Cut = "trial_running"  // its breaker lets one trial through, which is running
 	CutInFlight Cut = "limit_inflight" // as many requests as its limit allows
 	CutTokens   Cut = "limit_tokens"   // as many tokens as its limit allows
+	CutQuota    Cut = "quota"          // as many requests or tokens per minute as its limit allows
 	CutEarlier  Cut = "queued_before"  // the next room there belongs to a request that waits longer
+
+	// Of those that are used only if nobody else is left.
+	CutDomain    Cut = "same_failure_domain" // an earlier attempt failed in the same failure domain
+	CutOnTrial   Cut = "on_trial"            // it may be ill yet, and this request has failed once already
+	CutDegraded  Cut = "degraded"            // it gets a part of its traffic, and this request is not of it
+	CutSlowStart Cut = "slow_start"          // it is just back, and gets a growing part of its traffic
 )
 
-// capacity reports whether the cut ends when a running request ends.
+// capacity reports whether the cut ends when a running request ends, or soon by time alone: waiting helps.
 func (c Cut) capacity() bool {
-	return c == CutInFlight || c == CutTokens || c == CutEarlier
+	return c == CutInFlight || c == CutTokens || c == CutEarlier || c == CutQuota
 }
 
 // Round is one ranking.
@@ -85,6 +109,7 @@ type Round struct {
 	Facts      *Facts
 	Candidates []Candidate // the eligible ones, in fleet order
 	RunTotal   int64       // sum of their RunPicks; 0 = no pick of this set is remembered
+	Tokens     int         // of the request: prompt and expected output
 	pcg        rand.PCG
 }
 

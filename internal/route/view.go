@@ -23,8 +23,12 @@ type DeploymentView struct {
 	Limits                   Limits
 	InFlight, Tokens, Work   int
 	TTFT                     time.Duration // learned, 0 = nothing yet
+	P95                      time.Duration // of the time to the first token, 0 = nothing yet
+	Domain                   string        // failure domain
 	Breaker                  BreakerView
-	ServedModel              string
+	Recent                   Tally // results in the window
+	ServedModel, Fingerprint string
+	Drifts                   uint64 // how often model or fingerprint changed
 	Totals                   Totals
 }
 
@@ -40,17 +44,31 @@ type ScopeView struct {
 // BreakerView is the state of a breaker, and why and since when it is so.
 type BreakerView struct {
 	State  BreakerState
-	Reason string
-	Since  time.Time     // when it tripped, zero if closed
-	Until  time.Time     // when a trial is let through
-	Out    time.Duration // length of the present time out
+	Rule   Rule          // why it opened, RuleNone if it is not open
+	Reason string        // the class of the error that did it, or what else is the matter
+	Since  time.Time     // when it tripped, zero if it did not
+	Until  time.Time     // when a trial is let through, or the pause that upstream asked for ends
+	Out    time.Duration // length of the present time out, without jitter
+	Share  float64       // part of its traffic that it gets, if its state lets anything through
 }
 
 func (b *breaker) view(now time.Time) BreakerView {
-	if !b.tripped {
-		return BreakerView{}
+	v := BreakerView{State: b.state(now), Share: b.share(now)}
+	if b.tripped {
+		v.Rule, v.Reason, v.Since, v.Until, v.Out = b.rule, b.reason, b.since, b.until, b.out
 	}
-	return BreakerView{State: b.state(now), Reason: b.reason, Since: b.since, Until: b.until, Out: b.out}
+	switch v.State {
+	case Cooling:
+		v.Until, v.Reason = b.cool, b.coolReason
+	case Degraded:
+		v.Reason = b.missed
+		if b.slow.share() < 1 {
+			v.Reason = "slow"
+		}
+	case SlowStart:
+		v.Since, v.Until = b.back, b.back.Add(b.ramp)
+	}
+	return v
 }
 
 // View takes a snapshot.
@@ -62,7 +80,9 @@ func (r *Router) View(now time.Time) View {
 			ID: n.dep.ID, Endpoint: n.dep.Endpoint, URL: n.dep.URL, Model: n.dep.Model, Member: n.member,
 			Weight: n.dep.Weight, Limits: n.limits, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
 			TTFT: time.Duration(n.ttft.seconds * float64(time.Second)), Breaker: n.breaker.view(now),
-			ServedModel: n.served, Totals: n.totals,
+			P95: time.Duration(n.recent.quantile(now, 1, &r.scratch) * float64(time.Second)), Domain: n.dep.domain(),
+			Recent: n.breaker.window.sum(now, r.health.Window), ServedModel: n.served, Fingerprint: n.fingerprint, Drifts: n.drifts,
+			Totals: n.totals,
 		})
 	}
 	for k, u := range r.units {
@@ -84,7 +104,7 @@ func (r *Router) View(now time.Time) View {
 	return v
 }
 
-// Out reports whether requests to a scope are held back now.
+// Out reports whether requests to a scope are held back now because of what happened there.
 func (r *Router) Out(now time.Time, s Scope) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

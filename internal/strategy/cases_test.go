@@ -102,7 +102,7 @@ func TestCase45CountersDoNotDrift(t *testing.T) {
 			for j, l := range all {
 				o := route.Outcome{Verdict: route.Success, Answered: true}
 				if (i+j)%5 == 0 {
-					o = route.Outcome{Verdict: route.DeploymentFault, Class: "connect", Unreachable: true}
+					o = route.Outcome{Verdict: route.DeploymentFault, Class: "connect", Fault: route.Unreachable}
 				}
 				l.Done(c.now, o)
 				l.Done(c.now, o)

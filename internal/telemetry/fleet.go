@@ -66,8 +66,9 @@ func stateValue(s route.BreakerState) float64 {
 	switch s {
 	case route.HalfOpen:
 		return 1
-	case route.Open:
+	case route.Open, route.Cooling, route.Drained, route.Disabled:
 		return 2
+	case route.Closed, route.Degraded, route.SlowStart:
 	}
 	return 0
 }

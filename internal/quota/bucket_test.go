@@ -1,0 +1,68 @@
+package quota
+
+import (
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func TestBucketGivesAMinutesWorthAndThenItsRate(t *testing.T) {
+	b := PerMinute(60)
+	for range 60 {
+		if w := b.Wait(start, 1); w != 0 {
+			t.Fatalf("wait of %v in a full bucket", w)
+		}
+		b.Take(start, 1)
+	}
+	f := func(after time.Duration, n float64, want time.Duration) {
+		t.Helper()
+		if got := b.Wait(start.Add(after), n); got != want {
+			t.Errorf("after %v: wait for %v is %v, want %v", after, n, got, want)
+		}
+	}
+	f(0, 1, time.Second)
+	f(400*time.Millisecond, 1, 600*time.Millisecond)
+	f(time.Second, 1, 0)
+	f(30*time.Second, 60, 30*time.Second)
+	f(time.Minute, 60, 0)
+	f(time.Hour, 1000, 0) // more than it holds passes when it is full
+	f(-time.Hour, 1, time.Second)
+}
+
+func TestBucketInDebt(t *testing.T) {
+	b := PerMinute(600)
+	b.Take(start, 1200)
+	if w := b.Wait(start, 1); w != 60100*time.Millisecond {
+		t.Errorf("wait %v", w)
+	}
+	b.Take(start, -1200)
+	if b.Left(start) != 600 {
+		t.Errorf("left %v after all was given back", b.Left(start))
+	}
+	b.Take(start, -5)
+	if b.Left(start) != 600 {
+		t.Errorf("left %v, more than it holds", b.Left(start))
+	}
+}
+
+func TestBucketWithoutALimit(t *testing.T) {
+	b := PerMinute(0)
+	b.Take(start, 1e9)
+	if b.Wait(start, 1e9) != 0 || b.Limited() {
+		t.Error("a limit without a limit")
+	}
+}
+
+func TestBucketKeepsWhatWasUsed(t *testing.T) {
+	b := PerMinute(60)
+	b.Take(start, 50)
+	b.SetPerMinute(100)
+	if b.Left(start) != 50 {
+		t.Errorf("left %v of 100 after 50 were used, want 50", b.Left(start))
+	}
+	b.SetPerMinute(20)
+	if b.Left(start) != -30 {
+		t.Errorf("left %v of 20 after 50 were used, want -30", b.Left(start))
+	}
+}

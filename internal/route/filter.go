@@ -1,0 +1,250 @@
+package route
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// verdict is what filter found about one member.
+type verdict struct {
+	cut   Cut
+	by    *unit
+	until time.Duration // for a cut that ends by time alone
+	share float64       // part of its usual traffic that it is to get
+}
+
+// filter fills r.eligible and r.candidates (eligible first, then cut) and r.full.
+func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint64) {
+	r.eligible, r.candidates, r.full, r.soonest = r.eligible[:0], r.candidates[:0], r.full[:0], 0
+	r.panicking = p.panicking(now, &r.health)
+	r.verdicts = r.verdicts[:0]
+	left, special := 0, false
+	for i := range p.members {
+		v := r.judge(now, &p.members[i], q, tokens, sweep)
+		if v.cut == CutNone {
+			left++
+			special = special || v.share < 1
+		}
+		r.verdicts = append(r.verdicts, v)
+	}
+	if left > 1 && (special || len(q.Away) > 0 || q.Draw > 0) {
+		r.prefer(now, p, q)
+	}
+	newcomer := p.newcomerTTFT(now)
+	for i := range p.members {
+		if m, v := &p.members[i], &r.verdicts[i]; v.cut == CutNone {
+			r.eligible = append(r.eligible, m)
+			r.candidates = append(r.candidates, r.candidate(now, m, v, newcomer, p.tuning))
+		}
+	}
+	if len(r.eligible) == len(p.members) {
+		return
+	}
+	for i := range p.members {
+		m, v := &p.members[i], &r.verdicts[i]
+		if v.cut == CutNone {
+			continue
+		}
+		c := r.candidate(now, m, v, newcomer, p.tuning)
+		c.Cut, c.CutBy, c.Until = v.cut, v.by.label, v.until
+		if v.cut.capacity() {
+			r.full = append(r.full, v.by)
+			if v.until > 0 && (r.soonest == 0 || v.until < r.soonest) {
+				r.soonest = v.until
+			}
+		}
+		r.candidates = append(r.candidates, c)
+	}
+}
+
+func (r *Router) candidate(now time.Time, m *member, v *verdict, newcomer float64, t Tuning) Candidate {
+	n := m.node
+	healthy := Always
+	if !n.breaker.back.IsZero() {
+		healthy = now.Sub(n.breaker.back)
+	}
+	return Candidate{
+		ID: m.dep.ID, Weight: m.dep.Weight, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
+		TTFT: n.ttft.expect(now, newcomer, t), Samples: n.ttft.samples, LastPick: m.lastPick,
+		P95: n.recent.quantile(now, 1, &r.scratch), Penalty: n.failed.now(now), Share: v.share, Healthy: healthy,
+	}
+}
+
+// judge says why a member is not eligible, by which unit, and for how long if that ends by time.
+func (r *Router) judge(now time.Time, m *member, q *Query, tokens int, sweep uint64) verdict {
+	n, d, f := m.node, m.dep, q.Facts
+	switch {
+	case d.Weight == 0:
+		return verdict{cut: CutWeight, by: &n.unit}
+	case f.Pin != "" && f.Pin != d.ID && f.Pin != d.Endpoint:
+		return verdict{cut: CutPinned, by: &n.unit}
+	case slices.Contains(f.ExcludeNames, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint):
+		return verdict{cut: CutExcluded, by: &n.unit}
+	}
+	v := n.unwell(now, r.panicking)
+	switch {
+	case v.cut != CutNone:
+		return v
+	case slices.Contains(q.Tried, d.ID): // last, so that it means: well, and might be tried again
+		return verdict{cut: CutTried, by: &n.unit}
+	case slices.Contains(q.Apart, d.Endpoint):
+		return verdict{cut: CutDomain, by: &n.unit}
+	}
+	for _, u := range n.units {
+		if sweep != 0 && u.blocked == sweep {
+			return verdict{cut: CutEarlier, by: u}
+		}
+		if cut, until := u.full(now, tokens); cut != CutNone {
+			return verdict{cut: cut, by: u, until: until}
+		}
+	}
+	return v
+}
+
+func (d *Deployment) domain() string {
+	if d.Domain != "" {
+		return d.Domain
+	}
+	return d.ID
+}
+
+// unwell says whether a breaker keeps requests out, and which one does so for longest; else what share is let in.
+func (n *node) unwell(now time.Time, panicking bool) verdict {
+	v := verdict{share: 1}
+	for _, u := range n.units {
+		b := &u.breaker
+		state := b.state(now)
+		if panicking && (state == Open || state == HalfOpen) && b.rule.passable() {
+			continue
+		}
+		switch {
+		case state == Drained:
+			return verdict{cut: CutDrained, by: u}
+		case state == Disabled:
+			return verdict{cut: CutDisabled, by: u}
+		case state == Open && b.left(now) > v.until:
+			v = verdict{cut: CutOpen, by: u, until: b.left(now)}
+		case state == Cooling && b.left(now) > v.until:
+			v = verdict{cut: CutCooling, by: u, until: b.left(now)}
+		case state == HalfOpen && b.trial && v.cut == CutNone:
+			v.cut, v.by = CutTrial, u
+		case !state.Out():
+			v.share = min(v.share, b.share(now))
+		}
+	}
+	return v
+}
+
+// panicking reports whether so few members are in use that it is more likely that the breakers err.
+func (p *pool) panicking(now time.Time, h *Health) bool {
+	if h.PanicThreshold <= 0 {
+		return false
+	}
+	well := 0
+	for i := range p.members {
+		if p.members[i].node.unwell(now, false).cut == CutNone {
+			well++
+		}
+	}
+	return float64(well) < h.PanicThreshold*float64(len(p.members))
+}
+
+// maySpare reports whether rates may take one more deployment out of use: of a pool of one none.
+func (p *pool) maySpare(now time.Time, h *Health) bool {
+	out := 0
+	for i := range p.members {
+		if b := &p.members[i].node.breaker; b.tripped && b.rule.statistical() {
+			out++
+		}
+	}
+	return len(p.members) > 1 && float64(out+1) <= h.MaxEjection*float64(len(p.members))
+}
+
+// lookEvery is how often a deployment that gets a part of its traffic gets a request at least: without one, nobody
+// would see that it is well again.
+const lookEvery = 15 * time.Second
+
+// prefer cuts members that are used only if others are left, one reason after the other: those in a failure domain
+// where this request has failed, those on trial if it has failed anywhere, and by a seeded coin those that get a part of
+// their traffic.
+func (r *Router) prefer(now time.Time, p *pool, q *Query) {
+	if len(q.Away) > 0 {
+		r.cutUnlessAll(p, CutDomain, func(m *member, _ *verdict) bool { return slices.Contains(q.Away, m.dep.domain()) })
+	}
+	if q.Draw > 0 && len(q.Tried) > 0 {
+		r.cutUnlessAll(p, CutOnTrial, func(m *member, _ *verdict) bool { return m.node.onTrial(now) })
+	}
+	if p.steady {
+		return
+	}
+	full, degraded, left := 0.0, 0, 0
+	for i := range r.verdicts {
+		if v := &r.verdicts[i]; v.cut == CutNone {
+			left++
+			full = max(full, v.share)
+			if p.members[i].node.breaker.degradedShare() < 1 {
+				degraded++
+			}
+		}
+	}
+	// When all are just back, or most are slow, the coin would only turn requests away from one to the next.
+	crowd := float64(degraded) > r.health.MaxEjection*float64(left)
+	var coin rand.PCG
+	coin.Seed(q.Facts.Seed, uint64(q.Draw)|1<<63)
+	toss := func(share float64) bool { return float64(coin.Uint64()>>11)/(1<<53) >= share/full }
+	r.cutUnlessAll(p, CutSlowStart, func(m *member, v *verdict) bool {
+		ramp := m.node.rampShare(now)
+		return ramp < 1 && !m.node.onTrial(now) && toss(ramp)
+	})
+	if crowd {
+		return
+	}
+	r.cutUnlessAll(p, CutDegraded, func(m *member, _ *verdict) bool {
+		b := &m.node.breaker
+		share := b.degradedShare()
+		return share < 1 && now.Sub(m.node.picked) < lookEvery && !m.node.onTrial(now) && toss(share)
+	})
+}
+
+// cutUnlessAll cuts the members that unwanted names, unless nobody would be left.
+func (r *Router) cutUnlessAll(p *pool, reason Cut, unwanted func(*member, *verdict) bool) {
+	left, marked := 0, 0
+	for i := range r.verdicts {
+		if v := &r.verdicts[i]; v.cut == CutNone {
+			if unwanted(&p.members[i], v) {
+				v.cut, v.by = reason, &p.members[i].node.unit
+				marked++
+			} else {
+				left++
+			}
+		}
+	}
+	if left > 0 || marked == 0 {
+		return
+	}
+	for i := range r.verdicts {
+		if v := &r.verdicts[i]; v.cut == reason {
+			v.cut, v.by = CutNone, nil
+		}
+	}
+}
+
+// onTrial reports whether a request to the deployment would be the trial of a breaker.
+func (n *node) onTrial(now time.Time) bool {
+	for _, u := range n.units {
+		if _, trial := u.breaker.admits(now); trial {
+			return true
+		}
+	}
+	return false
+}
+
+// rampShare is the least of the slow starts of the deployment and its scopes.
+func (n *node) rampShare(now time.Time) float64 {
+	share := 1.0
+	for _, u := range n.units {
+		share = min(share, u.breaker.rampShare(now))
+	}
+	return share
+}

@@ -1,0 +1,148 @@
+package route
+
+import (
+	"fmt"
+	"time"
+)
+
+// Observe takes what was seen of an endpoint without a request: that it answers, or that nothing does.
+func (r *Router) Observe(now time.Time, s Scope, reachable bool) {
+	wake(r.observe(now, s, reachable))
+}
+
+func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.units[s.key()]
+	if u == nil {
+		return nil
+	}
+	b := &u.breaker
+	switch {
+	case reachable && b.tripped && b.rule == RuleUnreachable: // what was seen is what a trial would find out
+		b.close(now, r.health.SlowStart)
+	case !reachable && !b.tripped:
+		b.trip(now, &r.health, RuleUnreachable, "unreachable", u)
+	case !reachable && !b.trial && b.until.Sub(now) < firstOutage:
+		b.until = now.Add(firstOutage) // a trial would fail too
+	}
+	return r.sweep(now)
+}
+
+// Probe is what an active probe of a deployment found.
+type Probe struct {
+	OK     bool          // it answered as it should
+	Missed string        // what is not as it should be though it answers, "" = nothing: it is degraded
+	Reason string        // why it is not OK, of a fixed set
+	TTFT   time.Duration // to the first content, 0 = not measured
+}
+
+// Probed takes the result of an active probe. Real requests know better: failed probes open nothing while requests
+// succeed.
+func (r *Router) Probed(now time.Time, deployment string, p Probe) {
+	wake(r.probed(now, deployment, p))
+}
+
+func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &r.health
+	for k, n := range r.nodes {
+		if k.name != deployment || !n.member {
+			continue
+		}
+		b := &n.breaker
+		if !p.OK {
+			b.probesGood = 0
+			b.probesFailed++
+			if b.probesFailed >= h.UnhealthyProbes && !b.tripped && b.window.sum(now, h.Window).OK == 0 {
+				b.trip(now, h, RuleProbe, p.Reason, &n.unit)
+			}
+			continue
+		}
+		b.probesFailed, b.missed = 0, p.Missed
+		b.probesGood++
+		if p.TTFT > 0 && !b.tripped {
+			if b.slow.judge(now, h, p.TTFT.Seconds(), 0, 0) && r.maySpare(now, n) {
+				b.trip(now, h, RuleSlow, "slow", &n.unit)
+			}
+		}
+		if b.tripped && b.rule.passable() && b.probesGood >= h.HealthyProbes {
+			b.close(now, h.SlowStart)
+		}
+	}
+	return r.sweep(now)
+}
+
+// maySpare reports whether all pools of a deployment may spare it.
+func (r *Router) maySpare(now time.Time, n *node) bool {
+	for _, p := range r.pools {
+		for i := range p.members {
+			if p.members[i].node == n && !p.maySpare(now, &r.health) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Override is an order of the operator. It holds until the next one, over reloads, and ends with the process.
+type Override uint8
+
+// The orders.
+const (
+	Automatic     Override = iota // no order: what is measured decides
+	Drain                         // nothing new; what runs may finish
+	Disable                       // nothing new, and said so
+	Force                         // everything, whatever was measured
+	ForgetFailure                 // closed, as if it had never failed; then automatic
+)
+
+var overrideNames = [...]string{"automatic", "drain", "disable", "force", "reset"}
+
+func (o Override) String() string { return overrideNames[o] }
+
+// ParseOverride returns the order of that name.
+func ParseOverride(name string) (Override, error) {
+	for i, n := range overrideNames {
+		if n == name {
+			return Override(i), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown order %q; it is one of %q", name, overrideNames)
+}
+
+// Override gives an order about the deployment, endpoint or credential of that name. Kind is "deployment" or the word
+// of a ScopeKind. An error says that there is none.
+func (r *Router) Override(now time.Time, kind, name string, o Override) error {
+	woken, found := r.override(now, kind, name, o)
+	wake(woken)
+	if !found {
+		return fmt.Errorf("no %s is called %q", kind, name)
+	}
+	return nil
+}
+
+func (r *Router) override(now time.Time, kind, name string, o Override) (woken []*Ticket, found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, u := range r.units {
+		if k.name != name || kindName(k.kind) != kind {
+			continue
+		}
+		found = true
+		b := &u.breaker
+		b.order = o
+		if o == ForgetFailure {
+			*b = breaker{gen: b.gen + 1}
+		}
+	}
+	return r.sweep(now), found
+}
+
+func kindName(kind byte) string {
+	if kind == 'd' {
+		return "deployment"
+	}
+	return ScopeKind(kind - scopeKey(0)).String()
+}

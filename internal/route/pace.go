@@ -1,0 +1,197 @@
+package route
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// sizeClasses and loadClasses are powers of four: of uncached prompt tokens from 64 on, and of requests in flight.
+const (
+	sizeClasses = 6 // up to 64, 256, 1024, 4096, 16384, and more
+	loadClasses = 5 // up to 1, 4, 16, 64, and more
+)
+
+func sizeClass(tokens int) int { return min(powersOfFour(tokens, 64), sizeClasses-1) }
+func loadClass(inFlight int) int {
+	return min(powersOfFour(inFlight, 1), loadClasses-1)
+}
+
+// powersOfFour is how often first must be multiplied by four to reach n.
+func powersOfFour(n, first int) int {
+	q := (max(n, 1) - 1) / first
+	return (bits.Len(uint(q)) + 1) / 2
+}
+
+// smallPrompt is the most tokens whose first token may be held against a limit in seconds: larger prompts take long
+// because they are large.
+const smallPrompt = 1000
+
+// What is slow, in multiples of the yardstick (Health.TTFTThreshold for small requests, else a deployment's own usual
+// time for that size and load).
+const (
+	slowOwn       = 3.0
+	slowRow       = 3   // so many slow answers in a row make it so
+	calmThreshold = 0.8 // below this part of the threshold all is well again
+	calmOwn       = 0.5 // and below this part of slowOwn
+	slowHalfLife  = 10 * time.Second
+	mostRatio     = 100.0 // larger ones count as this
+	mostWeight    = 0.5   // of one answer
+)
+
+// slowness is how a deployment's first tokens come, held against its yardstick. The zero value is as usual.
+type slowness struct {
+	own, threshold gauge
+	down           int // answers in a row above Health.TTFTOpen
+}
+
+// gauge is an exponentially weighted mean of ratios to a limit, with hysteresis.
+type gauge struct {
+	ratio float64
+	at    time.Time
+	row   int // ratios above 1 in a row
+	slow  bool
+}
+
+func (g *gauge) add(now time.Time, ratio, calm float64) {
+	ratio = min(ratio, mostRatio)
+	w := mostWeight
+	if !g.at.IsZero() {
+		w = min(w, 1-math.Exp2(-float64(max(now.Sub(g.at), 0))/float64(slowHalfLife)))
+	}
+	g.ratio += w * (ratio - g.ratio)
+	g.at = now
+	if ratio > 1 {
+		g.row++
+	} else {
+		g.row = 0
+	}
+	switch {
+	case g.ratio > 1 && g.row >= slowRow:
+		g.slow = true
+	case g.ratio < calm:
+		g.slow = false
+	}
+}
+
+// share is the part of its traffic that a deployment gets for how slow it is: the square of how fast it still is, so that
+// one that is ten times slower gets a hundredth.
+func (s *slowness) share() float64 {
+	share := 1.0
+	if s.own.slow {
+		share = min(share, square(1/(slowOwn*s.own.ratio)))
+	}
+	if s.threshold.slow {
+		share = min(share, square(1/s.threshold.ratio))
+	}
+	return min(1, max(smallestShare, share))
+}
+
+func square(x float64) float64 { return x * x }
+
+// judge holds a time to first token against the yardsticks. usual is what the deployment takes for this size and load in
+// seconds, 0 if that is not known. It reports whether the deployment is as good as down.
+func (s *slowness) judge(now time.Time, h *Health, seconds, usual float64, uncached int) (down bool) {
+	small := uncached <= smallPrompt
+	late := seconds > h.TTFTOpen.Seconds()
+	switch {
+	case small && h.TTFTThreshold > 0:
+		s.threshold.add(now, seconds/h.TTFTThreshold.Seconds(), calmThreshold)
+	case usual > 0:
+		s.own.add(now, seconds/usual/slowOwn, calmOwn)
+		late = late && (small || seconds > slowOwn*usual)
+	default:
+		late = late && small
+	}
+	if !late {
+		s.down = 0
+		return false
+	}
+	s.down++
+	return s.down >= slowRow
+}
+
+// pace is what a deployment usually takes to its first token, in seconds, by size and load.
+type pace [sizeClasses][loadClasses]usual
+
+type usual struct {
+	seconds float64
+	n       int
+	at      time.Time
+}
+
+const (
+	paceMemory   = 100              // answers after which the mean becomes exponential
+	paceOutlier  = 2.0              // multiples of the mean from which on an answer says more about now than about usually
+	paceHalfLife = 10 * time.Minute // in which such answers become usual
+	paceMostStep = 0.1              // the most that one of them counts
+)
+
+// of returns what is usual, by the nearest load that was seen and is not larger, else the nearest above; 0 = not known.
+func (p *pace) of(uncached, inFlight int) float64 {
+	row := &p[sizeClass(uncached)]
+	load := loadClass(inFlight)
+	for l := load; l >= 0; l-- {
+		if row[l].n > 0 {
+			return row[l].seconds
+		}
+	}
+	for l := load + 1; l < loadClasses; l++ {
+		if row[l].n > 0 {
+			return row[l].seconds
+		}
+	}
+	return 0
+}
+
+func (p *pace) add(now time.Time, seconds float64, uncached, inFlight int) {
+	u := &p[sizeClass(uncached)][loadClass(inFlight)]
+	u.n = min(u.n+1, paceMemory)
+	w := 1 / float64(u.n)
+	if u.n > 1 && seconds > paceOutlier*u.seconds {
+		w = min(paceMostStep, 1-math.Exp2(-float64(max(now.Sub(u.at), 0))/float64(paceHalfLife)))
+	}
+	u.seconds += w * (seconds - u.seconds)
+	u.at = now
+}
+
+// recent keeps the last times to first token, in seconds, and their 95th percentile.
+type recent struct {
+	seconds []float32 // a ring once it is full
+	next    int
+	p95     float64
+	stale   bool
+	at      time.Time // when p95 was computed
+}
+
+const (
+	recentKept    = 100
+	recentLeast   = 20 // with fewer, a 95th percentile is only the largest
+	recentRenewal = 250 * time.Millisecond
+)
+
+func (r *recent) add(seconds float64) {
+	if len(r.seconds) < recentKept {
+		r.seconds = append(r.seconds, float32(seconds))
+	} else {
+		r.seconds[r.next] = float32(seconds)
+		r.next = (r.next + 1) % recentKept
+	}
+	r.stale = true
+}
+
+// quantile returns the 95th percentile, 0 if least values are not there yet. It is computed anew at most every
+// recentRenewal.
+func (r *recent) quantile(now time.Time, least int, scratch *[]float32) float64 {
+	if len(r.seconds) < least {
+		return 0
+	}
+	if r.stale && (r.p95 == 0 || now.Sub(r.at) >= recentRenewal) {
+		*scratch = append((*scratch)[:0], r.seconds...)
+		slices.Sort(*scratch)
+		r.p95 = float64((*scratch)[(len(*scratch)*95-1)/100])
+		r.stale, r.at = false, now
+	}
+	return r.p95
+}
