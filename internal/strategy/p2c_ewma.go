@@ -39,21 +39,24 @@ func (p2cEWMA) String() string { return "p2c_ewma" }
 func (s p2cEWMA) Tuning() route.Tuning { return s.tuning }
 
 func (p2cEWMA) Pick(r *route.Round) int {
-	n := len(r.Candidates)
-	if n == 1 {
-		note(r, 0)
-		return 0
-	}
-	// The second draw is over the other n−1, so that the two are distinct and all pairs equally likely.
-	a := r.IntN(n)
-	b := r.IntN(n - 1)
-	if b >= a {
-		b++
-	}
-	if scoreA, scoreB := note(r, a), note(r, b); scoreB < scoreA {
+	a, b := pair(r)
+	if scoreA := note(r, a); a != b && note(r, b) < scoreA {
 		return b
 	}
 	return a // also of equals: either was drawn first with the same probability
+}
+
+// pair draws two distinct candidates, every pair with the same probability; the only one twice.
+func pair(r *route.Round) (a, b int) {
+	n := len(r.Candidates)
+	if n == 1 {
+		return 0, 0
+	}
+	a = r.IntN(n)
+	if b = r.IntN(n - 1); b >= a { // over the other n−1
+		b++
+	}
+	return a, b
 }
 
 // note scores candidate i and records the score.
