@@ -62,7 +62,7 @@ type Options struct {
 func New(c *config.Config, o Options) (*App, error) {
 	a := &App{
 		logger: o.Logger, lines: o.Lines, version: o.Version,
-		router: route.New(route.Options{MaxWaiting: c.Queue.MaxWaiting}),
+		router: route.New(routing(c)),
 		budget: exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
 		ring:   ledger.NewRing(c.Explain.RingMiB << 20),
 		wake:   make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}),
@@ -166,7 +166,7 @@ func (a *App) adopt(c *config.Config) error {
 	if err := a.rebuild(c, reports); err != nil {
 		return err
 	}
-	a.router.Configure(route.Options{MaxWaiting: c.Queue.MaxWaiting})
+	a.router.Configure(routing(c))
 	a.budget.Configure(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin))
 	return nil
 }

@@ -41,15 +41,16 @@ type Config struct {
 	// HoldTimeout is how long the start of a stream may be held back so that it can still move to another deployment.
 	HoldTimeout time.Duration `yaml:"hold_timeout"`
 	// Endpoints and Models are in the order of the files.
-	Endpoints   []Endpoint   `yaml:"endpoints,named"`
-	Models      []Model      `yaml:"models,named"`
-	Strategy    Strategy     `yaml:"strategy"`
-	Deadlines   Deadlines    `yaml:"deadlines"`
-	Retry       Retry        `yaml:"retry"`
-	Queue       Queue        `yaml:"queue"`
-	VirtualKeys []VirtualKey `yaml:"virtual_keys"`
-	Log         Log          `yaml:"log"`
-	Explain     Explain      `yaml:"explain"`
+	Endpoints    []Endpoint   `yaml:"endpoints,named"`
+	Models       []Model      `yaml:"models,named"`
+	Strategy     Strategy     `yaml:"strategy"`
+	Deadlines    Deadlines    `yaml:"deadlines"`
+	Retry        Retry        `yaml:"retry"`
+	Queue        Queue        `yaml:"queue"`
+	HealthChecks HealthChecks `yaml:"health_checks"`
+	VirtualKeys  []VirtualKey `yaml:"virtual_keys"`
+	Log          Log          `yaml:"log"`
+	Explain      Explain      `yaml:"explain"`
 
 	// places says where each setting was written, so that Validate can point at it, and under "" what the files are called.
 	// Nil if built in code.
@@ -203,10 +204,11 @@ func Default() Config {
 			Response:      600 * time.Second,
 			Connect:       2 * time.Second,
 		},
-		Retry:   Retry{MaxAttempts: 3, BudgetRatio: 0.1, BudgetMin: 10},
-		Queue:   Queue{MaxWaiting: 1000},
-		Log:     Log{Level: "info", Format: "text"},
-		Explain: Explain{RingMiB: 16},
+		Retry:        Retry{MaxAttempts: 3, BudgetRatio: 0.1, BudgetMin: 10},
+		Queue:        Queue{MaxWaiting: 1000},
+		HealthChecks: defaultHealthChecks(),
+		Log:          Log{Level: "info", Format: "text"},
+		Explain:      Explain{RingMiB: 16},
 	}
 }
 

@@ -189,9 +189,9 @@ var meant = map[string][]string{
 	"log_format": {"log.format"},
 }
 
-// below lists the settings that name may have been meant for: those of this name in the sections of t, or else as in meant.
+// below lists the settings that name may have been meant for: as in meant, and those of this name in the sections of t.
 func (d *decoder) below(name string, t reflect.Type) []string {
-	var all []string
+	all := slices.Clone(meant[name])
 	for _, f := range d.fieldsOf(t) {
 		section, way := t.FieldByIndex(f.index).Type, f.names[0]+"."
 		if f.named {
@@ -203,9 +203,6 @@ func (d *decoder) below(name string, t reflect.Type) []string {
 		if inner, ok := find(d.fieldsOf(section), name); ok {
 			all = append(all, way+inner.written)
 		}
-	}
-	if len(all) == 0 {
-		all = meant[name]
 	}
 	return all
 }

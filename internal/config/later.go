@@ -1,18 +1,15 @@
 package config
 
-import "time"
-
 // document is a whole file: the settings, and the sections that later versions act on. Those are decoded as strictly as
 // the rest, so that a typo shows today, and each that is written gives a warning.
 type document struct {
 	Config       `yaml:",inline"`
 	RoutingRules []routingRule `yaml:"routing_rules"`
 	Profiles     []profile     `yaml:"profiles,named"`
-	HealthChecks healthChecks  `yaml:"health_checks"`
 }
 
 // laterSections are the keys of document that this version does not act on.
-var laterSections = []string{"routing_rules", "profiles", "health_checks"}
+var laterSections = []string{"routing_rules", "profiles"}
 
 type routingRule struct {
 	Match   ruleMatch `yaml:"match"`
@@ -42,18 +39,4 @@ type profile struct {
 	Hedge            any       `yaml:"hedge"`
 	Affinity         any       `yaml:"affinity"`
 	DollarsPerSecond float64   `yaml:"dollars_per_second"`
-}
-
-type healthChecks struct {
-	Interval           time.Duration  `yaml:"interval"`
-	ProbePrompt        string         `yaml:"probe_prompt"`
-	MaxTokens          int            `yaml:"max_tokens"`
-	TTFTThreshold      time.Duration  `yaml:"ttft_threshold"`
-	ErrorRateThreshold float64        `yaml:"error_rate_threshold"`
-	CircuitBreaker     circuitBreaker `yaml:"circuit_breaker"`
-}
-
-type circuitBreaker struct {
-	TripAfter  int           `yaml:"trip_after"`
-	ResetAfter time.Duration `yaml:"reset_after"`
 }

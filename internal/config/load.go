@@ -249,6 +249,10 @@ func (c *Config) complete() {
 			}
 		}
 	}
+	c.HealthChecks.complete(func(keys ...string) bool {
+		_, written := c.places[(*path)(nil).key("health_checks").keys(keys...).String()]
+		return written
+	})
 	for i := range c.VirtualKeys {
 		c.VirtualKeys[i].SHA256 = strings.ToLower(c.VirtualKeys[i].SHA256)
 	}

@@ -91,8 +91,16 @@ func TestGoodFile(t *testing.T) {
 			Deadline: time.Minute, FirstToken: 1500 * time.Millisecond, BetweenTokens: 7 * time.Second,
 			Response: 2 * time.Minute, Connect: 250 * time.Millisecond,
 		},
-		Retry:       Retry{MaxAttempts: 5, BudgetRatio: 0.25, BudgetMin: 3},
-		Queue:       Queue{MaxWaiting: 0},
+		Retry: Retry{MaxAttempts: 5, BudgetRatio: 0.25, BudgetMin: 3},
+		Queue: Queue{MaxWaiting: 0},
+		HealthChecks: HealthChecks{
+			Interval: 15 * time.Second, Timeout: 2 * time.Second, ProbePrompt: "ready?", ProbeMaxTokens: 3, ProbeExpect: "(?i)yes",
+			UnhealthyThreshold: 4, HealthyThreshold: 5, Window: 20 * time.Second, MinRequests: 6, ErrorRateThreshold: 0.05,
+			CircuitBreaker: CircuitBreaker{TripAfter: 10, ResetAfter: time.Minute, LongestReset: 10 * time.Minute},
+			SlowStart:      45 * time.Second, MaxEjection: 0.25, PanicThresholdPercent: 20,
+			TTFTThreshold: 800 * time.Millisecond, TTFTOpen: 20 * time.Second,
+			RateLimitPause: 2 * time.Second, LongestRetryAfter: 2 * time.Minute, CredentialRetry: 7 * time.Minute,
+		},
 		Log:         Log{Level: "debug", Format: "json"},
 		Explain:     Explain{RingMiB: 64},
 		VirtualKeys: []VirtualKey{{"support", "5d5f0a0e0e1bb17e08a8a0d2e5dd0b3f43ff6d9f0b9c4e41a2be3a2b6f3b4c01"}},
@@ -131,7 +139,6 @@ testdata/good.yaml:46:9: accepted, not acted on by this version: price
 testdata/good.yaml:48:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
 testdata/good.yaml:55:1: accepted, not acted on by this version: routing_rules
 testdata/good.yaml:60:1: accepted, not acted on by this version: profiles
-testdata/good.yaml:71:1: accepted, not acted on by this version: health_checks
 `
 	if got := lines(warnings); got != wantWarnings {
 		t.Errorf("warnings\n%swant\n%s", got, wantWarnings)
@@ -341,6 +348,8 @@ func TestWarnings(t *testing.T) {
 	f("deadlines: {deadline: 1m, first_token: 2m}", "a.yaml:2:27: deadlines.first_token: 2m0s never takes effect: deadline ends a request without content after 1m0s")
 	f("deadlines: {deadline: 1m}", "")
 	f("deadlines: {deadline: 1m, first_token: 1m}", "")
+	f("health_checks: {probe_prompt: hi, interval: 0s}", "a.yaml:2:35: health_checks.interval: is 0, so probe_prompt is never sent")
+	f("health_checks: {interval: 2s}", "a.yaml:2:1: health_checks.timeout: is longer than interval, 2s: the next probe waits until the one before has ended")
 }
 
 func TestDidYouMean(t *testing.T) {

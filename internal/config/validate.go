@@ -113,6 +113,7 @@ func (v *validator) content() {
 	}
 	v.notNegative(root.keys("retry", "budget_min"), c.Retry.BudgetMin)
 	v.notNegative(root.keys("queue", "max_waiting"), c.Queue.MaxWaiting)
+	v.healthChecks(root.key("health_checks"), c.HealthChecks)
 	if n := c.Explain.RingMiB; n < 0 || n > mostRingMiB {
 		v.fail(root.keys("explain", "ring_mib"), "must be 0 to %d, in MiB, is %d", mostRingMiB, n)
 	}
