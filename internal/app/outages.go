@@ -10,20 +10,33 @@ import (
 // lookEvery is the least time between two looks at what is out: a view copies the whole fleet.
 const lookEvery = 500 * time.Millisecond
 
+// pauseEvery is the least time between two lines about the pauses that one unit was asked for: a provider whose quota
+// is used up asks for one after the other.
+const pauseEvery = time.Minute
+
 // unit is a deployment, or what deployments share, at a URL.
 type unit struct{ kind, name, url string }
 
-// outages tells the log when deployments and endpoints go out and come back: one line per change, whatever the
-// trials in between come to. It compares views, so that nothing is logged under a lock of the Router. It belongs
-// to one goroutine.
+// seen is what the log was told of a unit.
+type seen struct {
+	out      time.Time // since when it is out, zero if it is not
+	degraded bool
+	openings uint64
+	paused   time.Time // when a pause was told
+	changes  uint64
+}
+
+// outages tells the log when deployments and what they share go out and come back, become slow, and answer as another
+// model than before: one line per change, whatever the trials in between come to. It compares views, so that nothing
+// is logged under a lock of the Router. It belongs to one goroutine.
 type outages struct {
 	logger *slog.Logger
 	looked time.Time
-	since  map[unit]time.Time // what was out at the last look
+	seen   map[unit]seen
 }
 
 func newOutages(logger *slog.Logger) *outages {
-	return &outages{logger: logger, since: map[unit]time.Time{}}
+	return &outages{logger: logger, seen: map[unit]seen{}}
 }
 
 // look compares the fleet with the last look, unless that was a moment ago.
@@ -33,28 +46,60 @@ func (o *outages) look(now time.Time, view func(time.Time) route.View) {
 	}
 	o.looked = now
 	v := view(now)
-	out := map[unit]time.Time{} // who left the fleet is forgotten
+	next := make(map[unit]seen, len(v.Deployments)+len(v.Scopes)) // who left the fleet is forgotten
 	for i := range v.Deployments {
 		d := &v.Deployments[i]
-		o.compare(now, unit{"deployment", d.ID, d.URL}, &d.Breaker, out)
+		u := unit{"deployment", d.ID, d.URL}
+		s := o.compare(now, u, &d.Breaker)
+		if s.changes != d.Drifts {
+			o.logger.Warn("deployment answers as another model than before", "deployment", d.ID, "model", d.ServedModel,
+				"fingerprint", d.Fingerprint, "changes", d.Drifts)
+		}
+		s.changes = d.Drifts
+		next[u] = s
 	}
 	for i := range v.Scopes {
 		s := &v.Scopes[i]
-		o.compare(now, unit{s.Kind.String(), s.Name, s.URL}, &s.Breaker, out)
+		u := unit{s.Kind.String(), s.Name, s.URL}
+		next[u] = o.compare(now, u, &s.Breaker)
 	}
-	o.since = out
+	o.seen = next
 }
 
-func (o *outages) compare(now time.Time, u unit, b *route.BreakerView, out map[unit]time.Time) {
-	since, was := o.since[u]
-	if b.State == route.Closed {
-		if was {
-			o.logger.Info(u.kind+" is back", u.kind, u.name, "out_seconds", seconds(now.Sub(since)))
+func (o *outages) compare(now time.Time, u unit, b *route.BreakerView) seen {
+	s := o.seen[u]
+	was, opened := s.out, b.Openings != s.openings
+	s.openings = b.Openings
+	switch b.State {
+	case route.Open, route.HalfOpen:
+		s.out = b.Since
+		if was.IsZero() || !was.Equal(b.Since) { // it may have been back between two looks
+			o.logger.Warn(u.kind+" is out", u.kind, u.name, "rule", string(b.Rule), "reason", b.Reason, "until", b.Until, "out_seconds", seconds(b.Out))
 		}
-		return
+		return s
+	case route.Drained, route.Disabled: // whoever ordered it knows
+		return s
+	case route.Cooling:
+		if now.Sub(s.paused) >= pauseEvery {
+			s.paused = now
+			o.logger.Info(u.kind+" is left alone for a while", u.kind, u.name, "reason", b.Reason, "until", b.Until)
+		}
+	case route.Closed, route.Degraded, route.SlowStart:
 	}
-	out[u] = b.Since
-	if !was || !since.Equal(b.Since) { // it may have been back between two looks
-		o.logger.Warn(u.kind+" is out", u.kind, u.name, "reason", b.Reason, "until", b.Until, "out_seconds", seconds(b.Out))
+	s.out = time.Time{}
+	switch {
+	case !was.IsZero():
+		o.logger.Info(u.kind+" is back", u.kind, u.name, "out_seconds", seconds(now.Sub(was)))
+	case opened:
+		o.logger.Warn(u.kind+" was out for a moment", u.kind, u.name, "reason", b.Last)
 	}
+	if degraded := b.State == route.Degraded; degraded != s.degraded {
+		s.degraded = degraded
+		if degraded {
+			o.logger.Warn(u.kind+" is degraded", u.kind, u.name, "reason", b.Reason, "share", b.Share)
+		} else {
+			o.logger.Info(u.kind+" is no longer degraded", u.kind, u.name)
+		}
+	}
+	return s
 }

@@ -25,6 +25,8 @@ type breaker struct {
 	until   time.Time     // when it becomes half-open
 	out     time.Duration // length of the present or last time out, without jitter
 	nth     int           // openings in a row
+	opened  uint64        // openings in all
+	last    string        // reason of the last one
 	outages int           // outages in a row, without an answer between them
 
 	back time.Time     // when it closed last, zero if it was never out
@@ -105,6 +107,8 @@ func (b *breaker) trip(now time.Time, h *Health, rule Rule, reason string, u *un
 		b.nth = 0
 	}
 	b.nth++
+	b.opened++
+	b.last = reason
 	switch rule {
 	case RuleUnreachable, RuleReset:
 		b.out = min(firstOutage<<min(b.outages, 16), h.ResetAfter)

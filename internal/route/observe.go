@@ -134,7 +134,7 @@ func (r *Router) override(now time.Time, kind, name string, o Override) (woken [
 		b := &u.breaker
 		b.order = o
 		if o == ForgetFailure {
-			*b = breaker{gen: b.gen + 1}
+			*b = breaker{gen: b.gen + 1, opened: b.opened, last: b.last}
 		}
 	}
 	return r.sweep(now), found

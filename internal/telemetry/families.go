@@ -119,13 +119,28 @@ var (
 	}
 	breakerState = &family{
 		name: "evenkeel_breaker_state", kind: gauge, unit: "state",
-		help: "0 closed (all requests pass), 1 half-open (one trial at a time), 2 open (none pass). Read at scrape time.",
+		help: "0 closed (all requests pass), 1 degraded (a part of its share), 2 slow start (a growing part of it), 3 half-open (one trial at a time), " +
+			"4 cooling (none until the time that upstream asked for), 5 open (none), 6 drained and 7 disabled (none, by order). Read at scrape time.",
 		labels: []label{
 			{"scope", "`deployment`, or what deployments share: `endpoint`, `credential`"},
 			{"name", "ID of the deployment, or name of the endpoint or credential"},
 		},
-		query:   `max_over_time(evenkeel_breaker_state[10m]) == 2`,
+		query:   `max_over_time(evenkeel_breaker_state[10m]) == 5`,
 		answers: "who was out in the last ten minutes",
+	}
+	breakerOpenings = &family{
+		name: "evenkeel_breaker_openings_total", kind: counter, unit: "openings",
+		help:    "How often a breaker opened, also if it was closed again before anybody looked. Read at scrape time.",
+		labels:  breakerState.labels,
+		query:   `sum by (scope, name) (increase(evenkeel_breaker_openings_total[1h])) > 3`,
+		answers: "who goes out again and again",
+	}
+	servedChanges = &family{
+		name: "evenkeel_served_model_changes_total", kind: counter, unit: "changes",
+		help:    "How often a deployment's answers began to name another model or another system fingerprint than those before. Read at scrape time.",
+		labels:  []label{deployment},
+		query:   `increase(evenkeel_served_model_changes_total[1d]) > 0`,
+		answers: "whose model is no longer the one of yesterday",
 	}
 	overhead = &family{
 		name: "evenkeel_overhead_seconds", kind: histogram, unit: "seconds",
@@ -194,7 +209,7 @@ var (
 
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
-	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, overhead,
+	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, breakerOpenings, servedChanges, overhead,
 	bodyBytes, connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
 }
 

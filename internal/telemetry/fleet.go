@@ -8,12 +8,16 @@ import (
 
 // fleet is the part that is read from the Router at scrape time.
 type fleet struct {
-	metrics                            *Metrics
-	inFlight, queueDepth, breakerState *prometheus.Desc
+	metrics                                      *Metrics
+	inFlight, queueDepth                         *prometheus.Desc
+	breakerState, breakerOpenings, servedChanges *prometheus.Desc
 }
 
 func newFleet(m *Metrics) *fleet {
-	return &fleet{metrics: m, inFlight: inFlight.desc(), queueDepth: queueDepth.desc(), breakerState: breakerState.desc()}
+	return &fleet{
+		metrics: m, inFlight: inFlight.desc(), queueDepth: queueDepth.desc(),
+		breakerState: breakerState.desc(), breakerOpenings: breakerOpenings.desc(), servedChanges: servedChanges.desc(),
+	}
 }
 
 // Describe implements prometheus.Collector.
@@ -21,6 +25,8 @@ func (f *fleet) Describe(out chan<- *prometheus.Desc) {
 	out <- f.inFlight
 	out <- f.queueDepth
 	out <- f.breakerState
+	out <- f.breakerOpenings
+	out <- f.servedChanges
 }
 
 // Collect implements prometheus.Collector. The same name may stand for two things for a while, when an
@@ -29,19 +35,22 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	view := f.metrics.options.View()
 	f.metrics.forget(&view)
 	running, waiting := map[string]float64{}, map[string]float64{}
-	breakers := map[[2]string]float64{}
-	breaker := func(scope, name string, s route.BreakerState) {
+	breakers, openings := map[[2]string]route.BreakerState{}, map[[2]string]uint64{}
+	breaker := func(scope, name string, b *route.BreakerView) {
 		k := [2]string{scope, valid(name)}
-		breakers[k] = max(breakers[k], stateValue(s))
+		breakers[k] = max(breakers[k], b.State)
+		openings[k] += b.Openings
 	}
+	changes := map[string]uint64{}
 	for i := range view.Deployments {
 		d := &view.Deployments[i]
 		running[valid(d.ID)] += float64(d.InFlight)
-		breaker("deployment", d.ID, d.Breaker.State)
+		breaker("deployment", d.ID, &d.Breaker)
+		changes[valid(d.ID)] += d.Drifts
 	}
 	for i := range view.Scopes {
 		s := &view.Scopes[i]
-		breaker(s.Kind.String(), s.Name, s.Breaker.State)
+		breaker(s.Kind.String(), s.Name, &s.Breaker)
 	}
 	f.metrics.depth.each(func(model string) {
 		if model != otherModel {
@@ -58,17 +67,10 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(f.queueDepth, prometheus.GaugeValue, n, model)
 	}
 	for k, s := range breakers {
-		out <- prometheus.MustNewConstMetric(f.breakerState, prometheus.GaugeValue, s, k[0], k[1])
+		out <- prometheus.MustNewConstMetric(f.breakerState, prometheus.GaugeValue, float64(s), k[0], k[1])
+		out <- prometheus.MustNewConstMetric(f.breakerOpenings, prometheus.CounterValue, float64(openings[k]), k[0], k[1])
 	}
-}
-
-func stateValue(s route.BreakerState) float64 {
-	switch s {
-	case route.HalfOpen:
-		return 1
-	case route.Open, route.Cooling, route.Drained, route.Disabled:
-		return 2
-	case route.Closed, route.Degraded, route.SlowStart:
+	for id, n := range changes {
+		out <- prometheus.MustNewConstMetric(f.servedChanges, prometheus.CounterValue, float64(n), id)
 	}
-	return 0
 }

@@ -170,8 +170,8 @@ func TestStateIsReadAtScrapeTime(t *testing.T) {
 	w.view = route.View{
 		Deployments: []route.DeploymentView{
 			{ID: "gpu-1/large", URL: "http://a", InFlight: 3},
-			{ID: "gpu-2/large", URL: "http://old", InFlight: 2, Breaker: route.BreakerView{State: route.Open}},
-			{ID: "gpu-2/large", URL: "http://new", InFlight: 4, Member: true, Breaker: route.BreakerView{State: route.HalfOpen}},
+			{ID: "gpu-2/large", URL: "http://old", InFlight: 2, Breaker: route.BreakerView{State: route.Open, Openings: 2}, Drifts: 1},
+			{ID: "gpu-2/large", URL: "http://new", InFlight: 4, Member: true, Breaker: route.BreakerView{State: route.HalfOpen, Openings: 3}, Drifts: 1},
 		},
 		Scopes:  []route.ScopeView{{Kind: route.EndpointScope, Name: "gpu-1"}, {Kind: route.CredentialScope, Name: "key", Breaker: route.BreakerView{State: route.HalfOpen}}},
 		Waiting: map[string]int{"large": 7},
@@ -183,8 +183,12 @@ func TestStateIsReadAtScrapeTime(t *testing.T) {
 	wantSeries(t, m, "evenkeel_breaker_state{",
 		`evenkeel_breaker_state{name="gpu-1",scope="endpoint"} 0`,
 		`evenkeel_breaker_state{name="gpu-1/large",scope="deployment"} 0`,
-		`evenkeel_breaker_state{name="gpu-2/large",scope="deployment"} 2`,
-		`evenkeel_breaker_state{name="key",scope="credential"} 1`)
+		`evenkeel_breaker_state{name="gpu-2/large",scope="deployment"} 5`,
+		`evenkeel_breaker_state{name="key",scope="credential"} 3`)
+	wantSeries(t, m, "evenkeel_breaker_openings_total{name=\"gpu-2", `evenkeel_breaker_openings_total{name="gpu-2/large",scope="deployment"} 5`)
+	wantSeries(t, m, "evenkeel_served_model_changes_total{",
+		`evenkeel_served_model_changes_total{deployment="gpu-1/large"} 0`,
+		`evenkeel_served_model_changes_total{deployment="gpu-2/large"} 2`)
 
 	w.view = route.View{Deployments: w.view.Deployments[:1]}
 	wantSeries(t, m, "evenkeel_in_flight{", `evenkeel_in_flight{deployment="gpu-1/large"} 3`)
