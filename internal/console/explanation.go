@@ -72,6 +72,8 @@ type Decision struct {
 	PromptTokens int         `json:"prompt_tokens"` // estimate
 	OutputTokens int         `json:"output_tokens"` // expected
 	Chosen       string      `json:"chosen,omitempty"`
+	Trial        bool        `json:"trial,omitempty"` // chosen without the strategy, to see whether it is well again
+	Panic        bool        `json:"panic,omitempty"` // so few were in use that breakers were passed over
 	Eligible     int         `json:"eligible"`
 	Candidates   []Candidate `json:"candidates"`
 	Omitted      []CutCount  `json:"omitted,omitempty"`
@@ -89,6 +91,10 @@ type Candidate struct {
 	WorkTokens   int      `json:"work_tokens"`            // outstanding there
 	TTFTSeconds  float64  `json:"ttft_seconds,omitempty"` // expected
 	Samples      int      `json:"samples"`                // that ttft_seconds rests on
+	P95Seconds   float64  `json:"p95_seconds,omitempty"`  // to the first token, 95th percentile of late
+	Penalty      float64  `json:"penalty,omitempty"`      // failures of late, in requests
+	Share        float64  `json:"share,omitempty"`        // part of its usual traffic that it is to get, left out if all or if it is cut
+	WellSeconds  *float64 `json:"well_seconds,omitempty"` // since it was out last, left out if it never was
 	LastPick     uint64   `json:"last_pick"`
 	RunPicks     int64    `json:"run_picks"`
 	Terms        []Term   `json:"terms,omitempty"`
@@ -181,7 +187,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 	}
 	out := &Decision{
 		AtSeconds: d.At.Sub(arrived).Seconds(), Model: d.Model, Strategy: d.Strategy, Epoch: d.Epoch, Seed: d.Seed, Draw: d.Draw,
-		RunTotal: d.RunTotal, PromptTokens: d.Prompt, OutputTokens: d.Output, Chosen: d.Chosen, Eligible: d.Eligible,
+		RunTotal: d.RunTotal, PromptTokens: d.Prompt, OutputTokens: d.Output, Chosen: d.Chosen, Trial: d.Trial, Panic: d.Panic, Eligible: d.Eligible,
 		Candidates: make([]Candidate, len(d.Candidates)),
 	}
 	for i := range d.Candidates {
@@ -189,6 +195,14 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 		v := Candidate{
 			Deployment: c.ID, Cut: string(c.Cut), CutBy: c.CutBy, UntilSeconds: c.Until.Seconds(), Weight: c.Weight, InFlight: c.InFlight,
 			Tokens: c.Tokens, WorkTokens: c.Work, TTFTSeconds: finite(c.TTFT), Samples: c.Samples, LastPick: c.LastPick, RunPicks: c.RunPicks,
+			P95Seconds: finite(c.P95), Penalty: c.Penalty,
+		}
+		if c.Share < 1 {
+			v.Share = c.Share
+		}
+		if c.Healthy < route.Always {
+			well := c.Healthy.Seconds()
+			v.WellSeconds = &well
 		}
 		for _, t := range c.Noted() {
 			v.Terms = append(v.Terms, Term{t.Name, finite(t.Value)})

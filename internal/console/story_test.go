@@ -35,7 +35,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 // deployment builds a candidate with load; samples say whether its TTFT was learned.
 func deployment(id string, inFlight, work int, ttft float64, samples int) route.Candidate {
-	return route.Candidate{ID: id, Weight: 1, InFlight: inFlight, Tokens: work + 200, Work: work, TTFT: ttft, Samples: samples}
+	return route.Candidate{ID: id, Weight: 1, InFlight: inFlight, Tokens: work + 200, Work: work, TTFT: ttft, Samples: samples, Share: 1, Healthy: route.Always}
 }
 
 func cut(c route.Candidate, why route.Cut, by string, until time.Duration) route.Candidate {

@@ -89,7 +89,7 @@ func TestCase44InFlightAfterAborts(t *testing.T) {
 	}
 	d := httptest.NewServer(c.endpoint(&served[3]))
 	urls[3] = d.URL
-	w := newWorldAt(t, options{strategy: "least_connections", change: func(g *Generation) { g.MaxAttempts = 1 }}, urls...)
+	w := newWorldAt(t, options{strategy: "least_connections", health: route.Health{SlowStart: -1}, change: func(g *Generation) { g.MaxAttempts = 1 }}, urls...)
 
 	const aborts, calm = 600, 400
 	kinds := []string{"before the head", "after the head", "in the body"}

@@ -55,7 +55,7 @@ func TestCase12ErrorAsTheFirstEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a, b atomic.Int32
-			w := newWorld(t, options{}, counted(&a, sse(first)), counted(&b, sse(healthy)))
+			w := newWorld(t, options{health: route.Health{TripAfter: 3}}, counted(&a, sse(first)), counted(&b, sse(healthy)))
 			for range 8 {
 				if got := w.post("/v1/chat/completions", streamBody); got.body != healthy || got.err != nil {
 					t.Fatalf("client got %q (%v)", got.body, got.err)

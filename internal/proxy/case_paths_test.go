@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"evenkeel/internal/exchange"
+
+	"evenkeel/internal/route"
 )
 
 // Cases of the kinds model-routing and endpoints: which paths there are, and where a request names its model.
@@ -190,7 +192,7 @@ func TestCase69OtherPaths(t *testing.T) {
 			t.Errorf("upstream got %s, want %s", got, path)
 		}
 	}
-	if n := failed.Load(); n == 0 || n > 3 {
+	if n := failed.Load(); n == 0 || int(n) > route.DefaultHealth.TripAfter {
 		t.Errorf("the failing endpoint was asked %d times", n)
 	}
 	if o := w.record(2).Last().Outcome; o.InputTokens != 7 || o.OutputTokens != 0 || !o.Reported {

@@ -59,6 +59,7 @@ type options struct {
 	wrap      func(http.Handler) http.Handler // around the proxy
 	h2        bool                            // clients speak HTTP/2
 	waiting   int                             // places in the queue, 0 = 100
+	health    route.Health
 }
 
 // newWorld starts one server per handler, endpoints named a, b, c, ..., all serving the model "m".
@@ -76,7 +77,7 @@ func newWorldAt(t *testing.T, o options, urls ...string) *world {
 	if o.waiting == 0 {
 		o.waiting = 100
 	}
-	w := &world{t: t, router: route.New(route.Options{MaxWaiting: o.waiting}), arrived: make(chan struct{}, 100000)}
+	w := &world{t: t, router: route.New(route.Options{MaxWaiting: o.waiting, Health: o.health}), arrived: make(chan struct{}, 100000)}
 	name := o.strategy
 	if name == "" {
 		name = "round_robin"
