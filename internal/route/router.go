@@ -163,11 +163,12 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 	if t, ok := s.Strategy.(Steady); ok {
 		p.steady = t.Steady()
 	}
-	lastPicks := map[*node]uint64{}
+	lastPicks, warm := map[*node]uint64{}, false
 	old := r.pools[s.Model]
 	if old != nil {
 		for _, m := range old.members {
 			lastPicks[m.node] = m.lastPick
+			warm = warm || m.node.totals.Successes > 0
 		}
 		if nameOf(old.strategy) == nameOf(s.Strategy) { // shares are due by one strategy's picks, not by another's
 			p.runs, p.picks = old.runs, old.picks
@@ -177,7 +178,7 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 		d := &s.Deployments[i]
 		_, known := r.nodes[d.key()]
 		n := r.node(d)
-		if !known && old != nil && len(old.members) > 0 { // it joins others, who need not be spared; it is cold
+		if !known && warm { // it joins others, who need not be spared; it is cold
 			n.breaker.close(now, r.health.SlowStart)
 		}
 		p.members = append(p.members, member{node: n, dep: d, lastPick: lastPicks[n]})
