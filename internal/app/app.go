@@ -104,6 +104,7 @@ func (a *App) Reload(c *config.Config) error {
 	switch {
 	case err == nil:
 		if err = a.adopt(kept); err == nil {
+			a.forgiveNewKeys(old, kept)
 			renew()
 		}
 	case len(changed) > 0: // as a listener that others reach, for which c has no keys since it moves it

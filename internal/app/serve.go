@@ -87,7 +87,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	defer a.proxy.Close()
 	admin := a.server(console.Handler(console.Options{
 		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
-		Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
+		Order: a.order, Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
 	}))
 	metrics := a.server(a.metrics.Handler())
 	failed := make(chan error, 3)

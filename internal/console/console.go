@@ -1,5 +1,5 @@
 // Package console answers the admin listener: what happened to a request and why (/explain), how the fleet
-// stands (/deployments), metrics and probes. It only reads.
+// stands and orders about it (/admin/deployments), metrics and probes.
 package console
 
 import (
@@ -23,6 +23,8 @@ type Options struct {
 	Ready   func() error      // why requests should not be sent here, nil if they may; nil = always ready
 	// Unlisted reports whether an endpoint is known to list models, but not this one that it is to serve; nil = never.
 	Unlisted func(endpoint, model string) bool
+	// Order carries out an order about a deployment, an endpoint or a credential; by says who gives it. Nil: orders are not taken.
+	Order    func(kind, name string, o route.Override, by string) error
 	Version  string
 	Hosts    []string         // names the console may be asked for by, beside IP addresses and localhost; without port
 	Now      func() time.Time // nil = time.Now
@@ -52,6 +54,10 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /explain/last", c.last)
 	mux.HandleFunc("GET /explain/{id}", c.explain)
 	mux.HandleFunc("GET /deployments", c.deployments)
+	mux.HandleFunc("GET "+ordersPath, c.deployments)
+	if o.Order != nil {
+		mux.HandleFunc("POST "+ordersPath, c.order)
+	}
 	mux.HandleFunc("GET /debug/pprof/{$}", c.profiles)
 	mux.HandleFunc("GET /debug/pprof/{name}", c.profile)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
@@ -68,7 +74,7 @@ func (c *console) index(w http.ResponseWriter, _ *http.Request) {
 /explain            recent requests
 /explain/last       why the last request went where it went, and what came of it
 /explain/ID         the same for the request of that x-evenkeel-id
-/deployments        what can be picked, and how it stands
+/admin/deployments  what can be picked, and how it stands; POST gives orders (also /deployments, for reading)
 /metrics            for Prometheus
 /debug/pprof/       profiles of this process
 /livez, /readyz     probes

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"time"
@@ -35,8 +36,20 @@ type Deployment struct {
 	Tokens      int     `json:"tokens"`
 	WorkTokens  int     `json:"work_tokens"`
 	TTFTSeconds float64 `json:"ttft_seconds,omitempty"` // learned
+	P95Seconds  float64 `json:"ttft_p95_seconds,omitempty"`
+	Domain      string  `json:"failure_domain,omitempty"`
+	Fingerprint string  `json:"fingerprint,omitempty"`
+	Changes     uint64  `json:"served_model_changes,omitempty"` // how often model or fingerprint changed
 	Breaker     Breaker `json:"breaker"`
+	Recent      Results `json:"recent"`
 	Totals      Totals  `json:"totals"`
+}
+
+// Results counts those of the last while (health_checks.window).
+type Results struct {
+	OK      int `json:"ok"`
+	Failed  int `json:"failed"`
+	Limited int `json:"limited"` // 429s that named no time
 }
 
 // Totals count attempts since the deployment joined.
@@ -66,13 +79,16 @@ type Limits struct {
 	TPM      int `json:"tpm"` // tokens per minute
 }
 
-// Breaker says whether requests pass, and if not, why and how long.
+// Breaker says what passes, and if that is not all, why and how long.
 type Breaker struct {
 	State      string     `json:"state"`
-	Reason     string     `json:"reason,omitempty"`
+	Rule       string     `json:"rule,omitempty"`   // that opened it
+	Reason     string     `json:"reason,omitempty"` // the class of the error that did, or what else is the matter
+	Share      float64    `json:"share"`            // part of its traffic that it gets while its state lets requests through
 	Since      *time.Time `json:"since,omitempty"`
-	Until      *time.Time `json:"until,omitempty"` // when a trial passes
+	Until      *time.Time `json:"until,omitempty"` // when a trial passes, the pause ends, or the slow start does
 	OutSeconds float64    `json:"out_seconds,omitempty"`
+	Openings   uint64     `json:"openings"` // so far
 }
 
 func describe(v route.View, unlisted func(endpoint, model string) bool, now time.Time) *Fleet {
@@ -89,7 +105,8 @@ func describe(v route.View, unlisted func(endpoint, model string) bool, now time
 			ID: d.ID, Endpoint: d.Endpoint, URL: bareURL(d.URL), Model: d.Model, ServedModel: d.ServedModel, Member: d.Member, Weight: d.Weight,
 			Unlisted: unlisted(d.Endpoint, d.Model),
 			Limits:   Limits(d.Limits), InFlight: d.InFlight, Tokens: d.Tokens, WorkTokens: d.Work, TTFTSeconds: d.TTFT.Seconds(),
-			Breaker: describeBreaker(&d.Breaker), Totals: Totals(d.Totals),
+			P95Seconds: d.P95.Seconds(), Domain: d.Domain, Fingerprint: d.Fingerprint, Changes: d.Drifts,
+			Breaker: describeBreaker(&d.Breaker), Recent: Results{d.Recent.OK, d.Recent.Failed, d.Recent.Limited}, Totals: Totals(d.Totals),
 		})
 	}
 	for i := range v.Scopes {
@@ -103,12 +120,19 @@ func describe(v route.View, unlisted func(endpoint, model string) bool, now time
 }
 
 func describeBreaker(b *route.BreakerView) Breaker {
-	out := Breaker{State: b.State.String(), Reason: b.Reason, OutSeconds: b.Out.Seconds()}
-	if b.State != route.Closed {
-		out.Since, out.Until = &b.Since, &b.Until
+	out := Breaker{
+		State: b.State.String(), Rule: string(b.Rule), Reason: b.Reason, Share: round3(b.Share), OutSeconds: b.Out.Seconds(), Openings: b.Openings,
+	}
+	if !b.Since.IsZero() {
+		out.Since = &b.Since
+	}
+	if !b.Until.IsZero() {
+		out.Until = &b.Until
 	}
 	return out
 }
+
+func round3(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // bareURL drops the parts of a URL that can hold a secret.
 func bareURL(text string) string {
@@ -176,18 +200,32 @@ func (f *Fleet) state(d *Deployment) string {
 }
 
 func (b *Breaker) words(now time.Time) string {
+	left := ""
+	if b.Until != nil && b.Until.After(now) {
+		left = " for " + seconds(b.Until.Sub(now).Seconds())
+	}
+	reason := ""
+	if b.Reason != "" {
+		reason = " (" + clean(b.Reason) + ")"
+	}
 	switch b.State {
 	case route.Closed.String():
 		return "ok"
 	case route.HalfOpen.String():
-		return "on trial (" + clean(b.Reason) + ")"
+		return "on trial" + reason
+	case route.Degraded.String():
+		return fmt.Sprintf("degraded%s, gets %s of its share", reason, percent(b.Share))
+	case route.SlowStart.String():
+		return fmt.Sprintf("slow start, gets %s of its share", percent(b.Share))
+	case route.Cooling.String():
+		return "left alone" + reason + left
+	case route.Open.String():
+		return "out" + reason + left
 	}
-	text := "out (" + clean(b.Reason) + ")"
-	if b.Until != nil && b.Until.After(now) {
-		text += " for " + seconds(b.Until.Sub(now).Seconds())
-	}
-	return text
+	return b.State // by order
 }
+
+func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
 // used writes a load with its limit.
 func used(n, limit int) string {

@@ -35,9 +35,10 @@ func guard(names []string, next http.Handler) http.Handler {
 				return
 			}
 		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		order := r.Method == http.MethodPost && r.URL.Path == ordersPath
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && !order {
 			h.Set("Allow", "GET, HEAD")
-			writeText(w, http.StatusMethodNotAllowed, fmt.Sprintf("method %q is refused: the console only answers GET and HEAD\n", shortened(r.Method)))
+			writeText(w, http.StatusMethodNotAllowed, fmt.Sprintf("method %q is refused: the console only answers GET and HEAD, and POST to %s\n", shortened(r.Method), ordersPath))
 			return
 		}
 		next.ServeHTTP(w, r)

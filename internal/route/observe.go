@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -109,8 +110,11 @@ func ParseOverride(name string) (Override, error) {
 			return Override(i), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown order %q; it is one of %q", name, overrideNames)
+	return 0, fmt.Errorf("unknown order %.50q: it is %s", name, OverrideNames())
 }
+
+// OverrideNames lists the orders for people.
+func OverrideNames() string { return strings.Join(overrideNames[:], ", ") }
 
 // Override gives an order about the deployment, endpoint or credential of that name. Kind is "deployment" or the word
 // of a ScopeKind. An error says that there is none.

@@ -1,0 +1,63 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"evenkeel/internal/route"
+)
+
+// ordersPath is where orders are given.
+const ordersPath = "/admin/deployments"
+
+// orderKinds are what orders can be about.
+var orderKinds = []string{"deployment", route.EndpointScope.String(), route.CredentialScope.String()}
+
+// order answers POST /admin/deployments?KIND=NAME&order=ORDER.
+func (c *console) order(w http.ResponseWriter, r *http.Request) {
+	kind, name, o, err := readOrder(r.URL.Query())
+	if err != nil {
+		c.fail(w, r, http.StatusBadRequest, err.Error()+`; for example: curl -X POST 'http://ADMIN`+ordersPath+`?endpoint=gpu-1&order=drain'`)
+		return
+	}
+	if err := c.Order(kind, name, o, orderedBy(r)); err != nil {
+		c.fail(w, r, http.StatusNotFound, err.Error()+"; GET "+ordersPath+" lists what there is")
+		return
+	}
+	c.deployments(w, r)
+}
+
+func readOrder(q url.Values) (kind, name string, o route.Override, err error) {
+	for key, values := range q {
+		switch {
+		case len(values) != 1:
+			return "", "", 0, fmt.Errorf("%s is given %d times", shortened(key), len(values))
+		case slices.Contains(orderKinds, key) && kind != "":
+			return "", "", 0, fmt.Errorf("one order is about one of %s, not about several", strings.Join(orderKinds, ", "))
+		case slices.Contains(orderKinds, key):
+			kind, name = key, values[0]
+		case key != "order" && key != "format":
+			return "", "", 0, fmt.Errorf("%q is not understood: it must be one of %s, and order", shortened(key), strings.Join(orderKinds, ", "))
+		}
+	}
+	if kind == "" {
+		return "", "", 0, fmt.Errorf("whom the order is about is missing: one of %s", strings.Join(orderKinds, ", "))
+	}
+	if !q.Has("order") {
+		return "", "", 0, errors.New("order is missing: " + route.OverrideNames())
+	}
+	o, err = route.ParseOverride(q.Get("order"))
+	return kind, name, o, err
+}
+
+// orderedBy names who gives an order: by certificate where clients show one, else by address.
+func orderedBy(r *http.Request) string {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		return r.TLS.PeerCertificates[0].Subject.String() + " at " + r.RemoteAddr
+	}
+	return r.RemoteAddr
+}

@@ -1,0 +1,118 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"evenkeel/internal/route"
+)
+
+// post gives an order; headers come in pairs.
+func post(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", path, nil)
+	r.Host = "127.0.0.1:8081"
+	r.RemoteAddr = "127.0.0.1:4444"
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestOrders(t *testing.T) {
+	type given struct {
+		kind, name string
+		order      route.Override
+		by         string
+	}
+	var last given
+	h := newConsole(Options{Order: func(kind, name string, o route.Override, by string) error {
+		if name == "nobody" {
+			return errors.New(`no endpoint is called "nobody"`)
+		}
+		last = given{kind, name, o, by}
+		return nil
+	}})
+	f := func(query string, status int, want given, contains string) {
+		t.Helper()
+		last = given{}
+		w := post(h, ordersPath+query)
+		if w.Code != status || last != want || !strings.Contains(w.Body.String(), contains) {
+			t.Errorf("POST %s: %d %s, order %+v; want %d with %q, order %+v", query, w.Code, w.Body, last, status, contains, want)
+		}
+	}
+	f("?deployment=gpu-1/m&order=drain", 200, given{"deployment", "gpu-1/m", route.Drain, "127.0.0.1:4444"}, `"deployments"`)
+	f("?endpoint=gpu-1&order=disable", 200, given{"endpoint", "gpu-1", route.Disable, "127.0.0.1:4444"}, "")
+	f("?credential=gpu-1&order=reset", 200, given{"credential", "gpu-1", route.ForgetFailure, "127.0.0.1:4444"}, "")
+	f("?endpoint=gpu-1&order=force", 200, given{"endpoint", "gpu-1", route.Force, "127.0.0.1:4444"}, "")
+	f("?endpoint=gpu-1&order=automatic&format=text", 200, given{"endpoint", "gpu-1", route.Automatic, "127.0.0.1:4444"}, "6 deployments")
+	f("", 400, given{}, "deployment, endpoint, credential")
+	f("?endpoint=gpu-1", 400, given{}, "order is missing: automatic, drain, disable, force, reset")
+	f("?endpoint=gpu-1&order=halt", 400, given{}, `unknown order \"halt\"`)
+	f("?endpoint=gpu-1&deployment=gpu-1/m&order=drain", 400, given{}, "not about several")
+	f("?endpoint=a&endpoint=b&order=drain", 400, given{}, "endpoint is given 2 times")
+	f("?model=m&order=drain", 400, given{}, `\"model\" is not understood`)
+	f("?endpoint=nobody&order=drain", 404, given{}, "no endpoint is called")
+}
+
+// TestOrdersAreNotTakenFromPages: a page in the operator's browser must not be able to give one.
+func TestOrdersAreNotTakenFromPages(t *testing.T) {
+	taken := false
+	h := newConsole(Options{Order: func(string, string, route.Override, string) error { taken = true; return nil }})
+	for _, origin := range []string{"https://example.com", "null", "http://127.0.0.1:9999"} {
+		if w := post(h, ordersPath+"?endpoint=gpu-1&order=drain", "Origin", origin); w.Code != http.StatusForbidden || taken {
+			t.Errorf("from a page of %s: %d, taken %v", origin, w.Code, taken)
+		}
+	}
+	for _, path := range []string{"/deployments", "/explain", "/"} {
+		if w := post(h, path); w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("POST %s: %d", path, w.Code)
+		}
+	}
+	if w := get(h, ordersPath+"?endpoint=gpu-1&order=drain"); w.Code != 200 || taken {
+		t.Errorf("GET gave an order: %d, %v", w.Code, taken)
+	}
+	if w := post(newConsole(Options{}), ordersPath+"?endpoint=gpu-1&order=drain"); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("without anybody to take orders: %d", w.Code)
+	}
+}
+
+func TestStatesInWords(t *testing.T) {
+	now := start
+	f := func(b route.BreakerView, want string) {
+		t.Helper()
+		d := describeBreaker(&b)
+		if got := d.words(now); got != want {
+			t.Errorf("%v: %q, want %q", b.State, got, want)
+		}
+	}
+	until := now.Add(12 * time.Second)
+	f(route.BreakerView{}, "ok")
+	f(route.BreakerView{State: route.Degraded, Reason: "slow", Share: 0.01}, "degraded (slow), gets 1 % of its share")
+	f(route.BreakerView{State: route.SlowStart, Share: 0.25, Until: until}, "slow start, gets 25 % of its share")
+	f(route.BreakerView{State: route.HalfOpen, Reason: "timeout"}, "on trial (timeout)")
+	f(route.BreakerView{State: route.Cooling, Reason: "rate_limited", Until: until}, "left alone (rate_limited) for 12.0 s")
+	f(route.BreakerView{State: route.Open, Reason: "server_error", Until: until}, "out (server_error) for 12.0 s")
+	f(route.BreakerView{State: route.Drained}, "drained")
+	f(route.BreakerView{State: route.Disabled}, "disabled")
+	if len(route.States()) != 8 {
+		t.Error("there are states without words")
+	}
+}
+
+// TestEveryStateCanBeRead by a program: the JSON of each has its name and its share.
+func TestEveryStateCanBeRead(t *testing.T) {
+	for _, s := range route.States() {
+		b := describeBreaker(&route.BreakerView{State: s, Share: 1.0 / 3})
+		text, err := json.Marshal(b)
+		if err != nil || !strings.Contains(string(text), `"state":"`+s.String()+`"`) || !strings.Contains(string(text), `"share":0.333`) {
+			t.Errorf("%v: %s, %v", s, text, err)
+		}
+	}
+}
