@@ -17,14 +17,12 @@ type Bucket struct {
 
 // PerMinute returns a full bucket that holds a minute's worth of n units; 0 is no limit.
 func PerMinute(n int) Bucket {
-	b := Bucket{}
-	b.SetPerMinute(n)
-	b.level = b.size
-	return b
+	return Bucket{size: float64(n), rate: float64(n) / 60, level: float64(n)}
 }
 
 // SetPerMinute changes the limit to n units per minute. What was used stays used: a level keeps its distance from full.
-func (b *Bucket) SetPerMinute(n int) {
+func (b *Bucket) SetPerMinute(now time.Time, n int) {
+	b.Take(now, 0) // what came until now came at the old rate
 	used := b.size - b.level
 	b.size, b.rate = float64(n), float64(n)/60
 	b.level = b.size - used

@@ -57,12 +57,38 @@ func TestBucketWithoutALimit(t *testing.T) {
 func TestBucketKeepsWhatWasUsed(t *testing.T) {
 	b := PerMinute(60)
 	b.Take(start, 50)
-	b.SetPerMinute(100)
+	b.SetPerMinute(start, 100)
 	if b.Left(start) != 50 {
 		t.Errorf("left %v of 100 after 50 were used, want 50", b.Left(start))
 	}
-	b.SetPerMinute(20)
+	b.SetPerMinute(start, 20)
 	if b.Left(start) != -30 {
 		t.Errorf("left %v of 20 after 50 were used, want -30", b.Left(start))
+	}
+}
+
+// TestBucketRefillsAtTheOldRateUntilTheLimitChanges: a lower limit does not slow down what has come back already.
+func TestBucketRefillsAtTheOldRateUntilTheLimitChanges(t *testing.T) {
+	b := PerMinute(60)
+	b.Take(start, 60)
+	minute := start.Add(time.Minute)
+	b.SetPerMinute(minute, 6)
+	if b.Left(minute) != 6 {
+		t.Errorf("left %v of 6, a minute after 60 of 60 were used, want 6", b.Left(minute))
+	}
+}
+
+// TestBucketWhoseLimitIsLiftedForAWhile keeps its use.
+func TestBucketWhoseLimitIsLiftedForAWhile(t *testing.T) {
+	b := PerMinute(60)
+	b.Take(start, 60)
+	b.SetPerMinute(start, 0)
+	if b.Wait(start, 100) != 0 {
+		t.Error("a lifted limit still holds")
+	}
+	b.Take(start, 100)
+	b.SetPerMinute(start, 60)
+	if w := b.Wait(start, 1); w != time.Second {
+		t.Errorf("after it came back the wait is %v, want 1s", w)
 	}
 }

@@ -150,7 +150,7 @@ func (b *breaker) hold(now time.Time, h *Health, d time.Duration, reason string)
 
 // close lets requests through again, slowly at first.
 func (b *breaker) close(now time.Time, ramp time.Duration) {
-	b.tripped, b.trial, b.row = false, false, 0
+	b.tripped, b.trial, b.row, b.probesFailed = false, false, 0, 0
 	b.rule, b.reason, b.since, b.until = RuleNone, "", time.Time{}, time.Time{}
 	b.window, b.slow = window{}, slowness{}
 	b.back, b.ramp = now, ramp
@@ -187,12 +187,12 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 	}
 	switch f.evidence {
 	case promising, good:
+		if b.tripped && trial {
+			b.close(now, h.SlowStart)
+		}
 		if f.evidence == good {
 			b.window.at(now, h.Window).OK++
 			b.row, b.outages = 0, 0
-		}
-		if b.tripped && trial {
-			b.close(now, h.SlowStart)
 		}
 	case limited:
 		b.window.at(now, h.Window).Limited++

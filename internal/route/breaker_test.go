@@ -5,122 +5,227 @@ import (
 	"time"
 )
 
-// at is the time d after start.
-func at(d time.Duration) time.Time { return start.Add(d) }
+const second = time.Second
 
-// fail ends a trial or an ordinary request with a fault of the deployment.
-func fail(t *testing.T, r *Router, now time.Time) {
+// open takes a deployment out by failures in a row.
+func open(t testing.TB, r *Router, now time.Time, id string) {
 	t.Helper()
-	mustPick(t, r, now, query("m")).Done(now, broken())
+	end(t, r, now, id, DefaultHealth.TripAfter, broken())
 }
 
-func TestThreeFaultsInARowTakeADeploymentOut(t *testing.T) {
-	f := func(outcomes []Outcome, want BreakerState) {
+func TestDefaultsOfHealth(t *testing.T) {
+	want := DefaultHealth
+	want.SlowStart = time.Minute
+	if got := (Health{}).withDefaults(); got != want {
+		t.Errorf("zero: %+v, want %+v", got, want)
+	}
+	got := Health{ResetAfter: 10 * time.Minute, SlowStart: -1}.withDefaults()
+	if got.LongestReset != 10*time.Minute || got.SlowStart != 0 {
+		t.Errorf("longest reset %v, want at least reset_after, 10m; slow start %v, want none", got.LongestReset, got.SlowStart)
+	}
+}
+
+func TestFailuresInARow(t *testing.T) {
+	f := func(want BreakerState, outcomes ...Outcome) {
 		t.Helper()
 		r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+		now := start
 		for _, o := range outcomes {
-			mustPick(t, r, start, query("m")).Done(start, o)
+			now = now.Add(2 * second)
+			r.Observe(now, scope("a"), true)
+			mustPick(t, r, now, query("m")).Done(now, o)
 		}
-		if got := node1(t, r, start, "a/m").Breaker.State; got != want {
-			t.Errorf("after %d outcomes the breaker is %v, want %v", len(outcomes), got, want)
+		b := node1(t, r, now, "a/m").Breaker
+		if b.State != want || want == Open && (b.Rule != RuleConsecutive || b.Reason != "upstream_5xx" || b.Since != now) {
+			t.Errorf("after %d outcomes the breaker is %+v, want %v", len(outcomes), b, want)
 		}
 	}
-	f([]Outcome{broken(), broken()}, Closed)
-	f([]Outcome{broken(), broken(), broken()}, Open)
-	f([]Outcome{broken(), broken(), success(), broken(), broken()}, Closed)
-	f([]Outcome{broken(), broken(), left(), broken()}, Open) // a client that leaves is no evidence either way
-	f([]Outcome{left(), left(), left(), left()}, Closed)
+	no := broken()
+	f(Closed, no, no, no, no)
+	f(Open, no, no, no, no, no)
+	f(Closed, no, no, no, no, success(), no, no, no, no)
+	f(Open, no, no, left(), no, left(), no, no) // a client that leaves is no evidence either way
+	f(Closed, left(), left(), left(), left(), left(), left())
+	f(Open, no, no, no, no, asked(RateLimited, 0), no) // a quota is neither
+	busy := broken()
+	busy.RetryAfter = time.Nanosecond
+	f(Cooling, busy, busy, busy, busy, busy, busy) // who says when to come back is busy, not ill
+	f(Closed, no, no, no, no, unreachable()) // its endpoint's matter
 }
 
-// TestTimesOut: exactly 1, 2, 4, 8, 16, 30, 30 s; after a recovery it begins at 1 s again.
+// TestTimesOut: exactly 30, 60, 90 ... 300 s, plus at most a tenth that differs from one deployment to another.
 func TestTimesOut(t *testing.T) {
-	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	h := Health{LongestReset: 300 * second}
+	r := newRouterWith(t, h, pool1("m", dep("a/m", Limits{})), pool1("n", dep("b/n", Limits{})))
 	now := start
-	f := func(want time.Duration) {
+	open(t, r, now, "a/m")
+	for range DefaultHealth.TripAfter {
+		mustPick(t, r, now, query("n")).Done(now, broken())
+	}
+	if a, b := node1(t, r, now, "a/m").Breaker, node1(t, r, now, "b/n").Breaker; a.Out != b.Out || a.Until == b.Until {
+		t.Errorf("two that went out together come back at %v and %v after %v and %v", a.Until, b.Until, a.Out, b.Out)
+	}
+	out := func(want time.Duration) time.Time {
 		t.Helper()
 		b := node1(t, r, now, "a/m").Breaker
-		if b.Out != want || b.Until != now.Add(want) || b.Reason != "upstream_5xx" {
-			t.Fatalf("out for %v until %v because of %q, want %v until %v", b.Out, b.Until, b.Reason, want, now.Add(want))
+		if extra := b.Until.Sub(now) - want; b.Out != want || extra < 0 || extra > want/10 {
+			t.Fatalf("out for %v until %v later, want %v and at most a tenth more", b.Out, b.Until.Sub(now), want)
 		}
-		last := now.Add(want - time.Nanosecond)
-		if got := mustRefuse(t, r, last, query("m"), Unavailable).RetryIn; got != time.Nanosecond {
-			t.Fatalf("a nanosecond before the end: RetryIn %v", got)
+		last := b.Until.Add(-time.Nanosecond)
+		refusal := mustRefuse(t, r, last, query("m"), Unavailable)
+		if refusal.RetryIn != time.Nanosecond || refusal.Decision.Candidates[0].Cut != CutOpen {
+			t.Fatalf("a nanosecond before the end: %q, RetryIn %v", refusal.Decision.Candidates[0].Cut, refusal.RetryIn)
 		}
-		now = now.Add(want)
+		return b.Until
 	}
-	for range 3 {
-		fail(t, r, now)
+	for _, seconds := range []time.Duration{30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 300} {
+		now = out(seconds * second)
+		mustPick(t, r, now, query("m")).Done(now, broken()) // the trial
 	}
-	for _, seconds := range []int{1, 2, 4, 8, 16, 30, 30} {
-		f(time.Duration(seconds) * time.Second)
-		fail(t, r, now)
-	}
-	f(30 * time.Second)
+	now = out(300 * second)
 	mustPick(t, r, now, query("m")).Done(now, success())
-	if b := node1(t, r, now, "a/m").Breaker; b != (BreakerView{}) {
-		t.Fatalf("after a good trial the breaker is %+v, want closed", b)
+	if b := node1(t, r, now, "a/m").Breaker; b.State != SlowStart || b.Rule != RuleNone || b.Reason != "" || b.Out != 0 {
+		t.Fatalf("after a good trial: %+v", b)
 	}
-	for range 3 {
-		fail(t, r, now)
+
+	// Failing again right away is one more of the row; after LongestReset of health the count starts anew.
+	back := now
+	now = back.Add(300*second - 1)
+	open(t, r, now, "a/m")
+	now = out(300 * second)
+	mustPick(t, r, now, query("m")).Done(now, success())
+	now = now.Add(300 * second)
+	open(t, r, now, "a/m")
+	out(30 * second)
+}
+
+// TestLongestResetIsNotResetAfter: a zero LongestReset is the default of 300 s, not ResetAfter.
+func TestLongestResetIsNotResetAfter(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	open(t, r, start, "a/m")
+	now := node1(t, r, start, "a/m").Breaker.Until
+	end(t, r, now, "a/m", 1, broken())
+	if out := node1(t, r, now, "a/m").Breaker.Out; out != time.Minute {
+		t.Errorf("the second time it is out for %v, want 1m", out)
 	}
-	f(time.Second)
+}
+
+func TestJitterIsSpreadEvenly(t *testing.T) {
+	const cells = 10
+	var counts [cells]int
+	for gen := range uint32(1000) {
+		for _, name := range []string{"gpu-1/llama", "gpu-2/llama", "gpu-3/llama"} {
+			j := jitter(key{'d', name, "http://10.0.0.1:8000"}, gen)
+			if j < 0 || j >= mostJitter {
+				t.Fatalf("jitter %v", j)
+			}
+			counts[int(j/mostJitter*cells)]++
+		}
+	}
+	for i, n := range counts {
+		if n < 225 || n > 375 { // 300, 4.5 standard deviations
+			t.Errorf("cell %d has %d of 3000: %v", i, n, counts)
+		}
+	}
 }
 
 func TestOneTrialAtATime(t *testing.T) {
 	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
-	for range 3 {
-		fail(t, r, start)
+	open(t, r, start, "a/m")
+	now := at(33 * second)
+	if s := state(t, r, now, "a/m"); s != HalfOpen {
+		t.Fatalf("%v, want half-open", s)
 	}
-	now := at(time.Second)
 	trial := mustPick(t, r, now, query("m"))
 	refusal := mustRefuse(t, r, now, query("m"), Unavailable)
 	if c := refusal.Decision.Candidates[0].Cut; c != CutTrial {
 		t.Errorf("cut is %q, want %q", c, CutTrial)
 	}
-	if refusal.RetryIn != time.Second {
+	if refusal.RetryIn != second {
 		t.Errorf("RetryIn while a trial runs is %v, want 1s", refusal.RetryIn)
 	}
-	mustRefuse(t, r, at(time.Hour), query("m"), Unavailable) // however long it takes
-	trial.FirstToken(at(time.Hour))                          // content has come: that is proof enough
-	mustPick(t, r, at(time.Hour), query("m")).Done(at(time.Hour), success())
+	late := at(time.Hour)
+	mustRefuse(t, r, late, query("m"), Unavailable) // however long it takes
+	trial.FirstToken(late)                          // content has come: that is proof enough
+	mustPick(t, r, late, query("m")).Done(late, success())
 
 	// What was the trial is an ordinary request from then on.
-	trial.Done(at(time.Hour), broken())
-	if s := node1(t, r, at(time.Hour), "a/m").Breaker.State; s != Closed {
-		t.Errorf("one fault after the recovery: %v, want closed", s)
+	trial.Done(late, broken())
+	if s := state(t, r, late, "a/m"); s != SlowStart {
+		t.Errorf("one failure after the recovery: %v, want slow_start", s)
 	}
-	fail(t, r, at(time.Hour))
-	fail(t, r, at(time.Hour))
-	if s := node1(t, r, at(time.Hour), "a/m").Breaker.State; s != Open {
-		t.Errorf("three faults after the recovery, that of the trial's end among them: %v, want open", s)
+	end(t, r, late, "a/m", 3, broken())
+	if s := state(t, r, late, "a/m"); s != SlowStart {
+		t.Errorf("four failures after the recovery: %v, want slow_start", s)
 	}
-	mustBeIdle(t, r, at(time.Hour))
+	end(t, r, late, "a/m", 1, broken())
+	if s := state(t, r, late, "a/m"); s != Open {
+		t.Errorf("five failures after the recovery, that of the trial's end among them: %v, want open", s)
+	}
+	mustBeIdle(t, r, late)
+}
+
+// last takes the last candidate: a strategy that never chooses the first of several.
+type last struct{}
+
+func (last) Pick(r *Round) int { return len(r.Candidates) - 1 }
+
+// TestTrialGoesFirst whatever the strategy would choose, is said so, and recomputes.
+func TestTrialGoesFirst(t *testing.T) {
+	spec := pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{}), dep("c/m", Limits{}))
+	spec.Strategy = last{}
+	r := newRouter(t, spec)
+	open(t, r, start, "a/m")
+	now := at(33 * second)
+	l := mustPick(t, r, now, query("m"))
+	if d := l.Decision(); d.Chosen != "a/m" || !d.Trial || d.Recompute(last{}, query("m").Facts) != "a/m" {
+		t.Errorf("chose %q, trial %v", d.Chosen, d.Trial)
+	}
+	next := mustPick(t, r, now, query("m")).Decision()
+	if next.Chosen != "c/m" || next.Trial || cutOf(t, next, "a/m") != CutTrial {
+		t.Errorf("beside the trial: chose %q, trial %v, a is cut by %q", next.Chosen, next.Trial, cutOf(t, next, "a/m"))
+	}
+}
+
+// TestRetriesStayAwayFromTrials unless nobody else is left: a request that failed once is not to prove anything.
+func TestRetriesStayAwayFromTrials(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{}), dep("c/m", Limits{})))
+	open(t, r, start, "a/m")
+	now := at(33 * second)
+	q := query("m")
+	q.Draw, q.Tried = 1, []string{"b/m"}
+	d := mustPick(t, r, now, q).Decision()
+	if d.Chosen != "c/m" || cutOf(t, d, "a/m") != CutOnTrial {
+		t.Errorf("chose %q, a is cut by %q", d.Chosen, cutOf(t, d, "a/m"))
+	}
+	q.Tried = []string{"b/m", "c/m"}
+	if d := mustPick(t, r, now, q).Decision(); d.Chosen != "a/m" {
+		t.Errorf("with nobody else left: chose %q, want a/m", d.Chosen)
+	}
 }
 
 func TestLostTrialIsGivenBack(t *testing.T) {
 	f := func(name string, lose func(*Router, time.Time)) {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, pool1("m", dep("a/m", Limits{})))
-			for range 3 {
-				fail(t, r, start)
-			}
-			now := at(time.Second)
+			open(t, r, start, "a/m")
+			now := at(33 * second)
 			lose(r, now)
-			mustPick(t, r, now, query("m")).Done(now, success())
-			if s := node1(t, r, now, "a/m").Breaker.State; s != Closed {
-				t.Errorf("after the second trial: %v, want closed", s)
+			end(t, r, now, "a/m", 1, success())
+			if s := state(t, r, now, "a/m"); s != SlowStart {
+				t.Errorf("after the second trial: %v, want slow_start", s)
 			}
 			mustBeIdle(t, r, now)
 		})
 	}
-	f("client left", func(r *Router, now time.Time) { mustPick(t, r, now, query("m")).Done(now, left()) })
+	f("client left", func(r *Router, now time.Time) { end(t, r, now, "a/m", 1, left()) })
 	f("granted to a waiter who had gone", func(r *Router, now time.Time) {
 		wait(t, r, now, query("m")).Cancel(now)
 	})
 	f("endpoint unreachable, which is its scope's matter", func(r *Router, now time.Time) {
-		mustPick(t, r, now, query("m")).Done(now, unreachable())
+		end(t, r, now, "a/m", 1, unreachable())
 		r.Observe(now, scope("a"), true)
-		l := mustPick(t, r, now, query("m")) // the trial of both
+		l := mustPick(t, r, now, query("m"))
 		mustRefuse(t, r, now, query("m"), Unavailable)
 		l.Done(now, left())
 	})
@@ -131,83 +236,6 @@ func TestLostTrialIsGivenBack(t *testing.T) {
 		mustRefuse(t, r, now, query("m"), Unavailable) // the trial still runs
 		l.Done(now, left())
 	})
-}
-
-// TestUnreachableTakesTheEndpointOut: one failed connect, and all its models are out, but no other endpoint.
-func TestUnreachableTakesTheEndpointOut(t *testing.T) {
-	r := newRouter(t,
-		pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})),
-		pool1("n", dep("a/n", Limits{})))
-	mustPick(t, r, start, pinned("m", "a")).Done(start, unreachable())
-
-	refusal := mustRefuse(t, r, start, query("n"), Unavailable)
-	if c := refusal.Decision.Candidates[0]; c.Cut != CutOpen || c.CutBy != "endpoint a" || c.Until != time.Second {
-		t.Errorf("n at a is cut by %q %q for %v, want open, endpoint a, 1s", c.Cut, c.CutBy, c.Until)
-	}
-	mustRefuse(t, r, start, pinned("m", "a/m"), Unavailable)
-	if l := mustPick(t, r, start, query("m")); l.Deployment().ID != "b/m" {
-		t.Errorf("picked %s, want b/m", l.Deployment().ID)
-	}
-	if !r.Out(start, scope("a")) || r.Out(start, scope("b")) {
-		t.Error("want endpoint a out and b not")
-	}
-	if own := node1(t, r, start, "a/m").Breaker.State; own != Closed {
-		t.Errorf("the deployment's own breaker is %v, want closed", own)
-	}
-
-	// The trial of one model brings the endpoint back for all. A status is an answer, even a bad one.
-	now := at(time.Second)
-	trial := mustPick(t, r, now, query("n"))
-	mustRefuse(t, r, now, pinned("m", "a"), Unavailable)
-	trial.Done(now, broken())
-	mustPick(t, r, now, pinned("m", "a")).Done(now, success())
-}
-
-func TestRetryAfter(t *testing.T) {
-	f := func(asked, want time.Duration) {
-		t.Helper()
-		r := newRouter(t, pool1("m", dep("a/m", Limits{})))
-		o := broken()
-		o.RetryAfter = asked
-		mustPick(t, r, start, query("m")).Done(start, o)
-		if want == 0 {
-			mustPick(t, r, start, query("m"))
-			return
-		}
-		if got := mustRefuse(t, r, start, query("m"), Unavailable).RetryIn; got != want {
-			t.Errorf("asked for %v: RetryIn %v, want %v", asked, got, want)
-		}
-		mustRefuse(t, r, at(want-1), query("m"), Unavailable)
-		mustPick(t, r, at(want), query("m")).Done(at(want), success())
-		mustPick(t, r, at(want), query("m"))
-	}
-	f(0, 0)
-	f(7*time.Second, 7*time.Second)
-	f(time.Hour, time.Minute)
-}
-
-// TestRetryAfterOfManyAtOnce: of several answers to requests that ran together the longest counts; one that
-// comes after a recovery does not undo it.
-func TestRetryAfterOfManyAtOnce(t *testing.T) {
-	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
-	var leases []*Lease
-	for range 4 {
-		leases = append(leases, mustPick(t, r, start, query("m")))
-	}
-	for i, seconds := range []int{2, 5, 1} {
-		o := broken()
-		o.RetryAfter = time.Duration(seconds) * time.Second
-		leases[i].Done(start, o)
-	}
-	if got := mustRefuse(t, r, start, query("m"), Unavailable).RetryIn; got != 5*time.Second {
-		t.Errorf("RetryIn %v, want the longest, 5s", got)
-	}
-	now := at(5 * time.Second)
-	mustPick(t, r, now, query("m")).Done(now, success())
-	o := broken()
-	o.RetryAfter = time.Minute
-	leases[3].Done(now, o)
-	mustPick(t, r, now, query("m"))
 }
 
 // TestLateResultsChangeNothing: requests begun before a trip or a recovery say nothing about what came after.
@@ -221,97 +249,32 @@ func TestLateResultsChangeNothing(t *testing.T) {
 		old[0].Done(now, o)
 		old = old[1:]
 	}
-	for range 3 {
+	for range 5 {
 		late(start, broken())
 	}
 	tripped := node1(t, r, start, "a/m").Breaker
-	if tripped.Out != time.Second {
-		t.Fatalf("out for %v, want 1s", tripped.Out)
+	if tripped.Out != 30*second {
+		t.Fatalf("out for %v, want 30s", tripped.Out)
 	}
-	for _, o := range []Outcome{broken(), success(), left(), broken()} {
+	for _, o := range []Outcome{broken(), success(), left(), broken(), asked(RateLimited, time.Minute)} {
 		late(at(100*time.Millisecond), o)
 		if b := node1(t, r, start, "a/m").Breaker; b != tripped {
 			t.Fatalf("a late %v changed the breaker from %+v to %+v", o.Verdict, tripped, b)
 		}
 	}
-
-	now := at(time.Second)
+	now := tripped.Until
 	trial := mustPick(t, r, now, query("m"))
 	late(now, success()) // an old success is no trial
 	mustRefuse(t, r, now, query("m"), Unavailable)
-	late(now, broken()) // nor an old fault
+	late(now, broken()) // nor an old failure
 	mustRefuse(t, r, now, query("m"), Unavailable)
 	trial.Done(now, success())
 
 	for range 5 {
 		late(now, broken())
 	}
-	if s := node1(t, r, now, "a/m").Breaker.State; s != Closed {
-		t.Errorf("faults of requests begun before the recovery: %v, want closed", s)
-	}
-}
-
-func TestObserve(t *testing.T) {
-	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
-	state := func(now time.Time) BreakerState { return scopeView(t, r, now, "a").Breaker.State }
-
-	r.Observe(start, scope("nobody"), false)
-	r.Observe(start, scope("a"), true)
-	if s := state(start); s != Closed {
-		t.Fatalf("seen to answer: %v, want closed", s)
-	}
-	r.Observe(start, scope("a"), false)
-	if s := state(start); s != Open {
-		t.Fatalf("seen not to answer: %v, want open", s)
-	}
-	r.Observe(at(900*time.Millisecond), scope("a"), false)
-	if s := state(at(1800 * time.Millisecond)); s != Open {
-		t.Fatalf("seen again not to answer: %v, want it to stay open for another second", s)
-	}
-	r.Observe(at(1200*time.Millisecond), scope("a"), true)
-	if s := state(at(1200 * time.Millisecond)); s != HalfOpen {
-		t.Fatalf("seen to answer again: %v, want half-open at once", s)
-	}
-	now := at(1200 * time.Millisecond)
-	trial := mustPick(t, r, now, query("m"))
-	r.Observe(now, scope("a"), false) // a probe does not overrule the trial that runs
-	trial.Done(now, success())
-	if s := state(now); s != Closed {
-		t.Errorf("after the trial: %v, want closed", s)
-	}
-}
-
-// TestRetryInIsWhenAllBreakersLetGo: with a deployment out for 1 s at an endpoint out for 2 s, the soonest
-// is 2 s; another that is out for 1.5 s is sooner.
-func TestRetryInIsWhenAllBreakersLetGo(t *testing.T) {
-	r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))
-	endpointOut := func(id string) {
-		var l = mustPick(t, r, at(time.Second), pinned("m", id))
-		l.Done(at(time.Second), unreachable())
-	}
-	mustPick(t, r, start, pinned("m", "a")).Done(start, unreachable())
-	endpointOut("a") // for 2 s, until 3 s
-	if got := mustRefuse(t, r, at(2*time.Second), pinned("m", "a"), Unavailable).RetryIn; got != time.Second {
-		t.Fatalf("RetryIn %v, want 1s", got)
-	}
-	r.Observe(at(2*time.Second), scope("a"), true)
-	now := at(2 * time.Second)
-	mustPick(t, r, now, pinned("m", "a")).Done(now, success()) // closed again
-	var own []*Lease
-	for range 4 {
-		own = append(own, mustPick(t, r, now, pinned("m", "a")))
-	}
-	for _, l := range own[:3] {
-		l.Done(now, broken()) // own breaker: until 3 s
-	}
-	own[3].Done(at(2500*time.Millisecond), unreachable()) // scope: until 3.5 s
-	refusal := mustRefuse(t, r, at(2500*time.Millisecond), pinned("m", "a"), Unavailable)
-	if refusal.RetryIn != time.Second {
-		t.Errorf("RetryIn %v, want 1s: the endpoint's, not the deployment's 500ms", refusal.RetryIn)
-	}
-	r.Observe(at(2200*time.Millisecond), scope("b"), false) // until 3.2 s
-	if got := mustRefuse(t, r, at(2500*time.Millisecond), query("m"), Unavailable).RetryIn; got != 700*time.Millisecond {
-		t.Errorf("RetryIn %v, want 700ms", got)
+	if s := state(t, r, now, "a/m"); s != SlowStart {
+		t.Errorf("failures of requests begun before the recovery: %v, want slow_start", s)
 	}
 }
 
@@ -320,27 +283,32 @@ func TestRetryInIsWhenAllBreakersLetGo(t *testing.T) {
 func TestBeginningWellIsNoRecovery(t *testing.T) {
 	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
 	now := start
-	breakOff := func() {
-		l := mustPick(t, r, now, query("m"))
-		l.FirstToken(now)
-		l.Done(now, broken())
-	}
-	for _, want := range []time.Duration{1, 2, 4, 8} {
-		for range 3 {
-			breakOff()
+	for _, want := range []time.Duration{30, 60, 90, 120} {
+		for range 5 {
+			l := mustPick(t, r, now, query("m"))
+			l.FirstToken(now)
+			l.Done(now, broken())
 		}
-		if got := node1(t, r, now, "a/m").Breaker.Out; got != want*time.Second {
-			t.Fatalf("out for %v, want %v", got, want*time.Second)
+		b := node1(t, r, now, "a/m").Breaker
+		if b.Out != want*second {
+			t.Fatalf("out for %v, want %v", b.Out, want)
 		}
-		now = now.Add(want * time.Second)
+		now = b.Until
 	}
-	l := mustPick(t, r, now, query("m"))
-	l.FirstToken(now)
-	l.Done(now, success())
-	for range 3 {
-		breakOff()
+}
+
+// TestTrialOfARateLimit: a 429 that names no time fails the trial; one that does only moves it.
+func TestTrialOfARateLimit(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	open(t, r, start, "a/m")
+	now := node1(t, r, start, "a/m").Breaker.Until
+	end(t, r, now, "a/m", 1, asked(RateLimited, 7*second))
+	if b := node1(t, r, now, "a/m").Breaker; b.State != Cooling || b.Until != now.Add(7*second) || b.Out != 30*second {
+		t.Fatalf("%+v, want cooling for 7s", b)
 	}
-	if got := node1(t, r, now, "a/m").Breaker.Out; got != time.Second {
-		t.Errorf("out for %v after a good answer, want 1s", got)
+	now = now.Add(7 * second)
+	end(t, r, now, "a/m", 1, asked(RateLimited, 0))
+	if b := node1(t, r, now, "a/m").Breaker; b.State != Open || b.Rule != RuleRateLimited || b.Out != time.Minute {
+		t.Fatalf("%+v, want open for 1m by the rule rate_limited", b)
 	}
 }

@@ -61,8 +61,10 @@ func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint
 func (r *Router) candidate(now time.Time, m *member, v *verdict, newcomer float64, t Tuning) Candidate {
 	n := m.node
 	healthy := Always
-	if !n.breaker.back.IsZero() {
-		healthy = now.Sub(n.breaker.back)
+	for _, u := range n.units {
+		if back := u.breaker.back; !back.IsZero() {
+			healthy = min(healthy, now.Sub(back))
+		}
 	}
 	return Candidate{
 		ID: m.dep.ID, Weight: m.dep.Weight, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,

@@ -59,6 +59,7 @@ type Lease struct {
 	folded   time.Time
 	begun    time.Time
 	done     bool // guarded by Router.mu
+	unused   bool // nobody took it
 
 	uncached int           // tokens of the prompt that no cache holds
 	load     int           // requests in flight there when it began
@@ -187,20 +188,22 @@ func (l *Lease) release() {
 
 // settle gives back what the limits per minute were charged too much with, or takes what was too little.
 func (l *Lease) settle(now time.Time, o *Outcome) {
-	used := o.InputTokens + o.OutputTokens
+	used := bounded(o.InputTokens) + bounded(o.OutputTokens)
 	for i := range l.marks[:l.nmarks] {
 		u := l.marks[i].unit
 		if u.volume.Limited() {
-			u.volume.Take(now, float64(bounded(used)-l.charged))
+			u.volume.Take(now, float64(used-l.charged))
 		}
-		if u.requests.Limited() && !o.Answered && o.Fault.beforeRequest() && o.Verdict == DeploymentFault {
+		if u.requests.Limited() && !l.sent(o) {
 			u.requests.Take(now, -1)
 		}
 	}
 }
 
-// beforeRequest reports whether a fault comes before upstream has seen the request.
-func (f Fault) beforeRequest() bool { return f == Unreachable }
+// sent reports whether upstream has seen the request.
+func (l *Lease) sent(o *Outcome) bool {
+	return !l.unused && (o.Answered || o.Verdict != DeploymentFault || o.Fault != Unreachable)
+}
 
 // learn applies the outcome to breakers and estimates. The deployment's own unit comes first in marks.
 func (l *Lease) learn(now time.Time, o *Outcome) {

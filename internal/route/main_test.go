@@ -52,6 +52,14 @@ func newRouter(t testing.TB, specs ...PoolSpec) *Router {
 	return r
 }
 
+// newRouterWith is newRouter with health rules of its own.
+func newRouterWith(t testing.TB, h Health, specs ...PoolSpec) *Router {
+	t.Helper()
+	r := New(Options{Health: h})
+	adopt(t, r, start, specs...)
+	return r
+}
+
 func adopt(t testing.TB, r *Router, now time.Time, specs ...PoolSpec) {
 	t.Helper()
 	if _, err := r.Adopt(now, specs); err != nil {
@@ -136,6 +144,53 @@ func broken() Outcome {
 
 func unreachable() Outcome {
 	return Outcome{Verdict: DeploymentFault, Class: "connect", Fault: Unreachable}
+}
+
+// fault is a DeploymentFault that is about f, answered unless nobody could.
+func fault(f Fault) Outcome {
+	return Outcome{Verdict: DeploymentFault, Class: f.String(), Fault: f, Answered: f != Unreachable && f != Reset}
+}
+
+// asked is a fault whose answer says for how long to stay away.
+func asked(f Fault, retryAfter time.Duration) Outcome {
+	o := fault(f)
+	o.RetryAfter = retryAfter
+	return o
+}
+
+// took is a streamed success.
+func took(ttft time.Duration) Outcome {
+	o := success()
+	o.TTFT = ttft
+	return o
+}
+
+// end ends n requests to a deployment, one after the other, with the outcome.
+func end(t testing.TB, r *Router, now time.Time, id string, n int, o Outcome) {
+	t.Helper()
+	for range n {
+		mustPick(t, r, now, pinned("m", id)).Done(now, o)
+	}
+}
+
+// at is the time d after start.
+func at(d time.Duration) time.Time { return start.Add(d) }
+
+func state(t testing.TB, r *Router, now time.Time, id string) BreakerState {
+	t.Helper()
+	return node1(t, r, now, id).Breaker.State
+}
+
+// cutOf returns why a deployment was cut in a decision.
+func cutOf(t testing.TB, d *Decision, id string) Cut {
+	t.Helper()
+	for _, c := range d.Candidates {
+		if c.ID == id {
+			return c.Cut
+		}
+	}
+	t.Fatalf("%s is no candidate", id)
+	return CutNone
 }
 
 func left() Outcome { return Outcome{Class: "client_gone"} }

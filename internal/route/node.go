@@ -29,12 +29,12 @@ type unit struct {
 }
 
 // setLimits replaces the limits. What was used of them stays used.
-func (u *unit) setLimits(l Limits) {
+func (u *unit) setLimits(now time.Time, l Limits) {
 	if !u.member && u.inFlight == 0 && u.limits == (Limits{}) { // new
 		u.requests, u.volume = quota.PerMinute(l.RPM), quota.PerMinute(l.TPM)
 	} else if u.limits.RPM != l.RPM || u.limits.TPM != l.TPM {
-		u.requests.SetPerMinute(l.RPM)
-		u.volume.SetPerMinute(l.TPM)
+		u.requests.SetPerMinute(now, l.RPM)
+		u.volume.SetPerMinute(now, l.TPM)
 	}
 	u.limits = l
 }

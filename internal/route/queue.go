@@ -27,10 +27,11 @@ type queue struct {
 }
 
 // class is what decides which deployments may serve a query.
-type class struct{ model, pin, excluded, tried string }
+type class struct{ model, pin, excluded, tried, apart string }
 
 func (q *Query) class() class {
-	return class{q.Model, q.Facts.Pin, strings.Join(q.Facts.ExcludeNames, "\n"), strings.Join(q.Tried, "\n")}
+	list := func(names []string) string { return strings.Join(names, "\n") }
+	return class{q.Model, q.Facts.Pin, list(q.Facts.ExcludeNames), list(q.Tried), list(q.Apart)}
 }
 
 // Wait puts the query in the queue. wakeUp is called once, without any lock, when the Ticket has a Result;
@@ -75,6 +76,7 @@ func (t *Ticket) Cancel(now time.Time) {
 	lease, woken := t.withdraw(now)
 	wake(woken)
 	if lease != nil {
+		lease.unused = true
 		lease.Done(now, Outcome{Verdict: NotDeploymentFault, Class: "cancelled"})
 	}
 }

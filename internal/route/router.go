@@ -177,7 +177,7 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
 		_, known := r.nodes[d.key()]
-		n := r.node(d)
+		n := r.node(now, d)
 		if !known && warm { // it joins others, who need not be spared; it is cold
 			n.breaker.close(now, r.health.SlowStart)
 		}
@@ -187,7 +187,7 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 }
 
 // node finds or makes a deployment's live state and gives it the new description.
-func (r *Router) node(d *Deployment) *node {
+func (r *Router) node(now time.Time, d *Deployment) *node {
 	k := d.key()
 	n := r.nodes[k]
 	if n == nil {
@@ -195,7 +195,7 @@ func (r *Router) node(d *Deployment) *node {
 		r.nodes[k] = n
 		r.units[k] = &n.unit
 	}
-	n.setLimits(d.Limits)
+	n.setLimits(now, d.Limits)
 	n.dep, n.member = d, true
 	n.units = []*unit{&n.unit}
 	for _, s := range d.Scopes {
@@ -204,7 +204,7 @@ func (r *Router) node(d *Deployment) *node {
 			u = &unit{key: s.key(), label: s.Kind.String() + " " + s.Name}
 			r.units[s.key()] = u
 		}
-		u.setLimits(s.Limits)
+		u.setLimits(now, s.Limits)
 		u.member = true
 		n.units = append(n.units, u)
 	}
@@ -338,7 +338,8 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast, &r.scratch) * float64(time.Second))
 	n.picked = now
 	for _, u := range n.units {
-		_, trial := u.breaker.admits(now)
+		free, trial := u.breaker.admits(now)
+		trial = trial && free // in a panic requests pass beside the trial
 		if trial {
 			u.breaker.trial = true
 		}

@@ -8,7 +8,8 @@ const windowCells = 10
 // window counts results of the last while. The zero value is empty.
 type window struct {
 	start time.Time // of cell 0; what is counted is time since then, so that a clock that is set changes nothing
-	last  int64     // number of the newest cell
+	span  time.Duration
+	last  int64 // number of the newest cell
 	cells [windowCells]Tally
 }
 
@@ -20,8 +21,8 @@ func (t Tally) Total() int { return t.OK + t.Failed + t.Limited }
 
 // at returns the cell of now, after what is too old was dropped.
 func (w *window) at(now time.Time, span time.Duration) *Tally {
-	if w.start.IsZero() {
-		w.start = now
+	if w.span != span { // empty, or the cells of another length count for nothing here
+		*w = window{start: now, span: span}
 	}
 	n := max(int64(now.Sub(w.start)/(span/windowCells)), w.last)
 	if n-w.last >= windowCells {
