@@ -157,6 +157,15 @@ func (b *breaker) close(now time.Time, ramp time.Duration) {
 	b.gen++
 }
 
+// rampAfter is how long the slow start lasts that follows the present outage. Who was out of reach for a moment has not
+// even been started anew since.
+func (b *breaker) rampAfter(now time.Time, h *Health) time.Duration {
+	if b.rule == RuleUnreachable || b.rule == RuleReset {
+		return min(h.SlowStart, now.Sub(b.since))
+	}
+	return h.SlowStart
+}
+
 // evidence is what one finished request says about a unit.
 type evidence uint8
 
@@ -188,7 +197,7 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 	switch f.evidence {
 	case promising, good:
 		if b.tripped && trial {
-			b.close(now, h.SlowStart)
+			b.close(now, b.rampAfter(now, h))
 		}
 		if f.evidence == good {
 			b.window.at(now, h.Window).OK++

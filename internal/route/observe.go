@@ -21,7 +21,7 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 	b := &u.breaker
 	switch {
 	case reachable && b.tripped && b.rule == RuleUnreachable: // what was seen is what a trial would find out
-		b.close(now, r.health.SlowStart)
+		b.close(now, b.rampAfter(now, &r.health))
 	case !reachable && !b.tripped:
 		b.trip(now, &r.health, RuleUnreachable, "unreachable", u)
 	case !reachable && !b.trial && b.until.Sub(now) < firstOutage:
