@@ -36,7 +36,7 @@ type breaker struct {
 	coolReason string
 
 	probesFailed, probesGood int    // in a row
-	missed                   string // what probes are not content with, "" = nothing
+	missed, page             string // what probes, and the page about health, are not content with, "" = nothing
 	slow                     slowness
 }
 
@@ -92,7 +92,7 @@ func (b *breaker) rampShare(now time.Time) float64 {
 
 func (b *breaker) degradedShare() float64 {
 	share := b.slow.share()
-	if b.missed != "" {
+	if b.missed != "" || b.page != "" {
 		share = min(share, missedShare)
 	}
 	if b.order == Force {

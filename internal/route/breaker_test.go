@@ -312,3 +312,80 @@ func TestTrialOfARateLimit(t *testing.T) {
 		t.Fatalf("%+v, want open for 1m by the rule rate_limited", b)
 	}
 }
+
+// TestProbesOpenAndClose: so many failed probes in a row open, so many good ones close before the time out is over.
+func TestProbesOpenAndClose(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	now := start
+	probe := func(p Probe, want BreakerState) {
+		t.Helper()
+		now = now.Add(second)
+		r.Probed(now, "a/m", p)
+		if b := node1(t, r, now, "a/m").Breaker; b.State != want || want == Open && b.Rule != RuleProbe {
+			t.Fatalf("after %+v the breaker is %+v, want %v", p, b, want)
+		}
+	}
+	good, bad := Probe{OK: true}, Probe{Reason: "timeout"}
+	probe(bad, Closed)
+	probe(bad, Closed)
+	probe(good, Closed)
+	probe(bad, Closed)
+	probe(bad, Closed)
+	probe(bad, Open)
+	probe(good, Open)
+	probe(bad, Open)
+	probe(good, Open)
+	probe(good, SlowStart)
+}
+
+// TestRunningAnswersOutweighProbes: an engine that is busy with long answers is not down because a probe waits there.
+func TestRunningAnswersOutweighProbes(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	l := mustPick(t, r, start, query("m"))
+	l.FirstToken(start)
+	now := start
+	probe := func(want BreakerState) {
+		t.Helper()
+		r.Probed(now, "a/m", Probe{Reason: "timeout"})
+		if b := node1(t, r, now, "a/m").Breaker; b.State != want {
+			t.Fatalf("%v after the first token: %+v, want %v", now.Sub(start), b, want)
+		}
+	}
+	for i := range 60 {
+		now = now.Add(second)
+		l.Progress(now, i)
+		probe(Closed)
+	}
+	now = now.Add(DefaultHealth.Window - 1)
+	probe(Closed)
+	now = now.Add(1)
+	probe(Open)
+}
+
+// TestHealthPage: a page that complains degrades whatever else is known, and closes nothing when it does not.
+func TestHealthPage(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	now := start
+	probe := func(p Probe, want BreakerState, reason string) {
+		t.Helper()
+		now = now.Add(second)
+		r.Probed(now, "a/m", p)
+		if b := node1(t, r, now, "a/m").Breaker; b.State != want || b.Reason != reason {
+			t.Fatalf("after %+v the breaker is %+v, want %v for %q", p, b, want, reason)
+		}
+	}
+	ill, well := Probe{Page: true, Missed: "health_page"}, Probe{Page: true}
+	for range 10 {
+		probe(ill, Degraded, "health_page")
+	}
+	probe(Probe{OK: true}, Degraded, "health_page")
+	probe(Probe{OK: true, Missed: "probe_expect"}, Degraded, "probe_expect")
+	probe(well, Degraded, "probe_expect")
+	probe(Probe{OK: true}, Closed, "")
+	for range DefaultHealth.UnhealthyProbes {
+		r.Probed(now, "a/m", Probe{Reason: "server_error"})
+	}
+	for range 10 {
+		probe(well, Open, "server_error")
+	}
+}

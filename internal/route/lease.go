@@ -110,7 +110,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 	l.node.work -= l.prompt
 	l.work -= l.prompt
 	l.prompt = 0
-	l.folded = now
+	l.folded, l.node.heard = now, now
 	closed := false
 	for i := range l.marks[:l.nmarks] {
 		m := &l.marks[i]
@@ -138,6 +138,7 @@ func (l *Lease) Progress(now time.Time, outputTokens int) {
 	if l.done {
 		return
 	}
+	l.node.heard = now
 	outputTokens = bounded(outputTokens)
 	left := max(l.expected-outputTokens, 0) + l.prompt
 	l.node.work += left - l.work
@@ -211,6 +212,7 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	switch o.Verdict {
 	case Success:
 		n.totals.Successes++
+		n.heard = now
 		l.learnSpeed(now, o)
 		l.learnServed(o)
 	case DeploymentFault:

@@ -76,6 +76,7 @@ type node struct {
 	recent recent
 	failed decayed // failures of late, which count as load: who fails fast is not idle
 	picked time.Time
+	heard  time.Time // when it last answered, or went on answering
 
 	served, fingerprint string // as the last answer that named them says
 	drifts              uint64 // how often they changed

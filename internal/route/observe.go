@@ -32,6 +32,9 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 
 // Probe is what an active probe of a deployment found.
 type Probe struct {
+	// Page says that only a page about health was asked for, which costs nothing and is often wrong: it can degrade by
+	// Missed, opens and closes nothing, and the other fields are not looked at.
+	Page   bool
 	OK     bool          // it answered as it should
 	Missed string        // what is not as it should be though it answers, "" = nothing: it is degraded
 	Reason string        // why it is not OK, of a fixed set
@@ -39,7 +42,7 @@ type Probe struct {
 }
 
 // Probed takes the result of an active probe. Real requests know better: failed probes open nothing while requests
-// succeed.
+// succeed, or are being answered.
 func (r *Router) Probed(now time.Time, deployment string, p Probe) {
 	wake(r.probed(now, deployment, p))
 }
@@ -53,10 +56,14 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 			continue
 		}
 		b := &n.breaker
+		if p.Page {
+			b.page = p.Missed
+			continue
+		}
 		if !p.OK {
 			b.probesGood = 0
 			b.probesFailed++
-			if b.probesFailed >= h.UnhealthyProbes && !b.tripped && b.window.sum(now, h.Window).OK == 0 {
+			if b.probesFailed >= h.UnhealthyProbes && !b.tripped && (n.heard.IsZero() || now.Sub(n.heard) >= h.Window) {
 				b.trip(now, h, RuleProbe, p.Reason, &n.unit)
 			}
 			continue

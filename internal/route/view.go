@@ -26,7 +26,8 @@ type DeploymentView struct {
 	P95                      time.Duration // of the time to the first token, 0 = nothing yet
 	Domain                   string        // failure domain
 	Breaker                  BreakerView
-	Recent                   Tally // results in the window
+	Recent                   Tally     // results in the window
+	Heard                    time.Time // when it last answered a request or went on doing so, zero = never
 	ServedModel, Fingerprint string
 	Drifts                   uint64 // how often model or fingerprint changed
 	Totals                   Totals
@@ -64,7 +65,7 @@ func (b *breaker) view(now time.Time) BreakerView {
 	case Cooling:
 		v.Until, v.Reason = b.cool, b.coolReason
 	case Degraded:
-		v.Reason = b.missed
+		v.Reason = cmp.Or(b.missed, b.page)
 		if b.slow.share() < 1 {
 			v.Reason = "slow"
 		}
@@ -84,7 +85,7 @@ func (r *Router) View(now time.Time) View {
 			Weight: n.dep.Weight, Limits: n.limits, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
 			TTFT: time.Duration(n.ttft.seconds * float64(time.Second)), Breaker: n.breaker.view(now),
 			P95: time.Duration(n.recent.quantile(now, 1, &r.scratch) * float64(time.Second)), Domain: n.dep.domain(),
-			Recent: n.breaker.window.sum(now, r.health.Window), ServedModel: n.served, Fingerprint: n.fingerprint, Drifts: n.drifts,
+			Recent: n.breaker.window.sum(now, r.health.Window), Heard: n.heard, ServedModel: n.served, Fingerprint: n.fingerprint, Drifts: n.drifts,
 			Totals: n.totals,
 		})
 	}
