@@ -50,7 +50,7 @@ func TestFailuresInARow(t *testing.T) {
 	busy := broken()
 	busy.RetryAfter = time.Nanosecond
 	f(Cooling, busy, busy, busy, busy, busy, busy) // who says when to come back is busy, not ill
-	f(Closed, no, no, no, no, unreachable()) // its endpoint's matter
+	f(Closed, no, no, no, no, unreachable())       // its endpoint's matter
 }
 
 // TestTimesOut: exactly 30, 60, 90 ... 300 s, plus at most a tenth that differs from one deployment to another.

@@ -21,7 +21,7 @@ type Decision struct {
 	Model    string
 	Strategy string
 	Chosen   string // ID of the deployment, "" if none
-	Trial    bool   // it was chosen without the strategy, to see whether it is well again
+	Trial    bool   // it was chosen without the strategy, to see whether it is well again or as its part of the traffic until then
 	Panic    bool   // so few were in use that breakers were passed over
 	Eligible int    // how many candidates were eligible; they come first in Candidates
 	RunTotal int64

@@ -17,7 +17,7 @@ type verdict struct {
 // filter fills r.eligible and r.candidates (eligible first, then cut) and r.full.
 func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint64) {
 	r.eligible, r.candidates, r.full, r.soonest = r.eligible[:0], r.candidates[:0], r.full[:0], 0
-	r.panicking = p.panicking(now, &r.health)
+	r.panicking, r.part = p.panicking(now, &r.health), nil
 	r.verdicts = r.verdicts[:0]
 	left, special := 0, false
 	for i := range p.members {
@@ -163,13 +163,8 @@ func (p *pool) maySpare(now time.Time, h *Health) bool {
 	return len(p.members) > 1 && float64(out+1) <= h.MaxEjection*float64(len(p.members))
 }
 
-// lookEvery is how often a deployment that gets a part of its traffic gets a request at least: without one, nobody
-// would see that it is well again.
-const lookEvery = 15 * time.Second
-
 // prefer cuts members that are used only if others are left, one reason after the other: those in a failure domain
-// where this request has failed, those on trial if it has failed anywhere, and by a seeded coin those that get a part of
-// their traffic.
+// where this request has failed, those on trial if it has failed anywhere, and those whose part it is not of.
 func (r *Router) prefer(now time.Time, p *pool, q *Query) {
 	if len(q.Away) > 0 {
 		r.cutUnlessAll(p, CutDomain, func(m *member, _ *verdict) bool { return slices.Contains(q.Away, m.dep.domain()) })
@@ -177,36 +172,66 @@ func (r *Router) prefer(now time.Time, p *pool, q *Query) {
 	if q.Draw > 0 && len(q.Tried) > 0 {
 		r.cutUnlessAll(p, CutOnTrial, func(m *member, _ *verdict) bool { return m.node.onTrial(now) })
 	}
-	if p.steady {
-		return
+	if !p.steady {
+		r.apportion(now, p, q)
 	}
-	full, degraded, left := 0.0, 0, 0
+}
+
+// apportion decides by a seeded coin whether the request is of the part that a member just back, or slow, is to get of
+// its traffic. It goes there then without asking the strategy, which would make up for what such a member missed: it
+// looks idle, or long not chosen. Otherwise they are all cut. When all are just back, or most are slow, others have
+// nothing to spare, and only differences between them count.
+func (r *Router) apportion(now time.Time, p *pool, q *Query) {
+	weight, degraded, left := 0.0, 0, 0
 	for i := range r.verdicts {
-		if v := &r.verdicts[i]; v.cut == CutNone {
+		if r.verdicts[i].cut == CutNone {
 			left++
-			full = max(full, v.share)
+			weight += p.members[i].dep.Weight
 			if p.members[i].node.breaker.degradedShare() < 1 {
 				degraded++
 			}
 		}
 	}
-	// When all are just back, or most are slow, the coin would only turn requests away from one to the next.
 	crowd := float64(degraded) > r.health.MaxEjection*float64(left)
-	var coin rand.PCG
-	coin.Seed(q.Facts.Seed, uint64(q.Draw)|1<<63)
-	toss := func(share float64) bool { return float64(coin.Uint64()>>11)/(1<<53) >= share/full }
-	r.cutUnlessAll(p, CutSlowStart, func(m *member, v *verdict) bool {
-		ramp := m.node.rampShare(now)
-		return ramp < 1 && !m.node.onTrial(now) && toss(ramp)
-	})
-	if crowd {
-		return
+	full := 0.0
+	for i := range r.verdicts {
+		if v := &r.verdicts[i]; v.cut == CutNone {
+			if crowd {
+				v.share = p.members[i].node.rampShare(now)
+			}
+			full = max(full, v.share)
+		}
 	}
-	r.cutUnlessAll(p, CutDegraded, func(m *member, _ *verdict) bool {
-		b := &m.node.breaker
-		share := b.degradedShare()
-		return share < 1 && now.Sub(m.node.picked) < lookEvery && !m.node.onTrial(now) && toss(share)
-	})
+	var pcg rand.PCG
+	pcg.Seed(q.Facts.Seed, uint64(q.Draw)|1<<63)
+	coin := float64(pcg.Uint64()>>11) / (1 << 53)
+	for i := range r.verdicts {
+		m, v := &p.members[i], &r.verdicts[i]
+		if v.cut != CutNone || v.share == full || m.node.onTrial(now) {
+			continue
+		}
+		coin -= v.share / full * m.dep.Weight / weight
+		slow := v.share < m.node.rampShare(now)
+		switch {
+		case r.part == nil && (coin < 0 || slow && m.overdue(now, p)):
+			r.part = m
+		case slow:
+			v.cut, v.by = CutDegraded, &m.node.unit
+		default:
+			v.cut, v.by = CutSlowStart, &m.node.unit
+		}
+	}
+}
+
+// A slow deployment gets a request after this time at the latest, if so many have gone elsewhere: without one, nobody
+// would see that it is well again.
+const (
+	lookEvery = 15 * time.Second
+	lookAfter = 20
+)
+
+func (m *member) overdue(now time.Time, p *pool) bool {
+	return now.Sub(m.node.picked) >= lookEvery && p.picks-m.turn >= lookAfter
 }
 
 // cutUnlessAll cuts the members that unwanted names, unless nobody would be left.

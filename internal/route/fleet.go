@@ -98,6 +98,7 @@ type member struct {
 	node     *node
 	dep      *Deployment // as this pool describes it
 	lastPick uint64      // Router.picks when this pool last chose it, 0 = never
+	turn     uint64      // pool.picks then
 }
 
 const (

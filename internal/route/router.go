@@ -30,6 +30,7 @@ type Router struct {
 	verdicts   []verdict // by member
 	full       []*unit   // units whose limits cut somebody
 	panicking  bool
+	part       *member // see apportion
 	round      Round
 	soonest    time.Duration // until a limit per minute has room for who was looked at last, 0 = none has to be waited for
 	due        time.Time     // when waiters are to be looked at again, zero = when something ends
@@ -288,7 +289,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 			r.candidates[i].RunPicks = run.picks[i]
 		}
 	}
-	i, trial := r.onTrial(now), true
+	i, trial := r.ahead(now), true
 	if i < 0 {
 		i, trial = p.strategy.Pick(&r.round), false
 	}
@@ -302,13 +303,17 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	return l, nil
 }
 
-// onTrial returns the candidate that waits for its trial, -1 if there is none. It goes first: a strategy might never
-// choose it, and who is never tried never comes back.
-func (r *Router) onTrial(now time.Time) int {
-	if r.panicking {
-		return -1
+// ahead returns the candidate that goes before any that the strategy would choose, -1 if there is none: who waits for
+// its trial, since who is never tried never comes back, or who gets a part of its traffic, if the request is of that.
+func (r *Router) ahead(now time.Time) int {
+	i := -1
+	if !r.panicking {
+		i = slices.IndexFunc(r.eligible, func(m *member) bool { return m.node.onTrial(now) })
 	}
-	return slices.IndexFunc(r.eligible, func(m *member) bool { return m.node.onTrial(now) })
+	if i < 0 && r.part != nil {
+		i = slices.Index(r.eligible, r.part)
+	}
+	return i
 }
 
 // mustWait reports whether nobody can serve q during this sweep, but somebody could if there were room.
@@ -352,7 +357,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 	}
 	n.work += l.work
 	r.picks++
-	m.lastPick = r.picks
+	m.lastPick, m.turn = r.picks, p.picks
 	n.totals.Picks++
 	return l
 }
