@@ -5,15 +5,18 @@ import (
 	"sync"
 )
 
-// Budget bounds how much retries may add to the load: each first attempt earns a part of a retry, each
-// retry, failover or fallback takes one. It starts full, so a single fault is always met. Safe for
-// concurrent use.
+// Budget bounds how much further attempts may add to the load: each first attempt earns a part of one, each
+// retry, failover, fallback or hedge takes one. It starts full, so a single fault is always met. Hedges, for which
+// nothing need have failed, must also have earned their own share, which starts with nothing. Safe for concurrent use.
 type Budget struct {
 	mu       sync.Mutex
 	ratio    int64 // parts per first attempt
 	smallest int64 // parts
 	parts    int64 // what may be spent
 	inFlight int64
+
+	hedgeRatio int64 // parts per first attempt
+	hedgeParts int64 // what hedges may spend; they spend of parts too
 }
 
 // part is the grain in which retries are counted: sums of decimal ratios stay exact.
@@ -36,6 +39,15 @@ func (b *Budget) Configure(ratio, smallest float64) {
 	b.parts = min(b.parts, b.most())
 }
 
+// Hedges sets what each first attempt earns for hedges; 0 allows none.
+func (b *Budget) Hedges(ratio float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hedgeRatio = int64(math.Round(ratio * part)); b.hedgeRatio == 0 {
+		b.hedgeParts = 0
+	}
+}
+
 func (b *Budget) most() int64 { return max(b.smallest, b.inFlight*part) }
 
 // begin counts a request in. A request that is itself a client's retry earns nothing.
@@ -45,6 +57,7 @@ func (b *Budget) begin(earns bool) {
 	b.inFlight++
 	if earns {
 		b.parts = min(b.parts+b.ratio, b.most())
+		b.hedgeParts = min(b.hedgeParts+b.hedgeRatio, b.most())
 	}
 }
 
@@ -54,7 +67,7 @@ func (b *Budget) end() {
 	if b.inFlight--; b.inFlight < 0 {
 		panic("BUG: exchange: more requests ended than began")
 	}
-	b.parts = min(b.parts, b.most())
+	b.parts, b.hedgeParts = min(b.parts, b.most()), min(b.hedgeParts, b.most())
 }
 
 func (b *Budget) take() bool {
@@ -71,4 +84,21 @@ func (b *Budget) refund() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.parts = min(b.parts+part, b.most())
+}
+
+func (b *Budget) takeHedge() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.parts < part || b.hedgeParts < part {
+		return false
+	}
+	b.parts -= part
+	b.hedgeParts -= part
+	return true
+}
+
+func (b *Budget) refundHedge() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.parts, b.hedgeParts = min(b.parts+part, b.most()), min(b.hedgeParts+part, b.most())
 }

@@ -10,73 +10,108 @@ import (
 )
 
 // ended takes the end of an attempt: it settles the lease and decides what follows.
-func (x *Exchange) ended(now time.Time, end *End) {
-	if x.state != running {
+func (x *Exchange) ended(now time.Time, lane Lane, end *End) {
+	f := &x.flights[lane]
+	if x.state != flying || f.lease == nil {
 		return
 	}
-	x.judge(end)
-	o := end.Outcome
-	if x.rec.Facts.Stream && !x.contentAt.IsZero() {
-		o.TTFT = x.contentAt.Sub(x.lease.Begun())
+	x.judge(f, end)
+	o, deployment, won := &end.Outcome, f.lease.Deployment(), x.committed && x.won == lane
+	if won && x.rec.Facts.Stream && !x.contentAt.IsZero() {
+		o.TTFT = x.contentAt.Sub(f.lease.Begun())
 		if o.OutputTokens > 1 && x.lastContent.After(x.contentAt) {
 			o.ITL = max(0, x.lastContent.Sub(x.contentAt)-x.blocked) / time.Duration(o.OutputTokens-1)
 		}
 	}
-	end.Outcome = o
-	deployment := x.lease.Deployment().ID
-	x.release(now, o)
+	x.release(now, f, o)
 	switch {
-	case x.gone:
-		x.finish(now, ClientGone)
-	case x.committed && !end.Broken:
-		x.finish(now, resultOf(o.Verdict, end.Class))
-	case x.committed:
-		f := failureOf(end, x.timeout)
-		f.Cut = true
-		x.fail(now, Cut, f)
+	case x.ending, x.committed && !won:
+		x.close(now)
+	case f.stopped == stoppedGone:
+		x.conclude(now, ClientGone, nil)
+	case won && !end.Broken:
+		x.conclude(now, resultOf(o.Verdict, end.Class), nil)
+	case won:
+		failure := x.failureOf(end, f.stopped)
+		failure.Cut = true
+		x.conclude(now, Cut, failure)
 	case o.Verdict == route.Success, o.Verdict == route.NotDeploymentFault && end.Held && !end.Class.Retryable():
-		x.commit()
-		x.finish(now, resultOf(o.Verdict, end.Class))
+		x.commit(lane)
+		x.conclude(now, resultOf(o.Verdict, end.Class), nil)
 	default:
-		x.last = end
-		if end.Class == llm.Stale {
-			x.stale++ // says nothing about the deployment
-		} else {
-			x.tried = append(x.tried, deployment)
-		}
-		if x.mayRepeat(now, end) {
+		x.failedAt(deployment, f, end)
+		switch {
+		case x.running(): // the other one may still win
+		case x.mayRepeat(now, end):
 			x.try(now)
-			return
+		default:
+			x.giveUp(now)
 		}
-		x.giveUp(now)
+	}
+}
+
+// failedAt notes an attempt that ended without an answer for the client.
+func (x *Exchange) failedAt(d *route.Deployment, f *flight, end *End) {
+	x.last, x.timeout = end, f.stopped
+	x.rec.decisive = f.attempt + 1
+	if end.Class == llm.Stale {
+		x.stale++ // says nothing about the deployment
+		return
+	}
+	x.tried = append(x.tried, d.ID)
+	if d.Domain != "" {
+		x.away = append(x.away, d.Domain)
+	}
+	if after := end.Outcome.RetryAfter; after > 0 && (x.soonest == 0 || after < x.soonest) {
+		x.soonest = after
 	}
 }
 
 // judge overrules what the shell saw where the exchange itself was the cause.
-func (x *Exchange) judge(end *End) {
+func (x *Exchange) judge(f *flight, end *End) {
 	o := &end.Outcome
-	switch {
-	case x.gone:
+	switch f.stopped {
+	case "":
+	case stoppedLost:
+		x.judgeLost(f, end)
+	case stoppedGone:
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "client_gone", ""
 		end.Held = false
-	case x.timeout == "shutdown":
+	case stoppedShutdown:
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "shutdown", "the balancer shut down"
 		end.Class, end.Held, end.Broken = llm.None, false, true
-	case x.timeout != "":
+	default:
 		// Our own timeouts count against the deployment, but not a shorter one that the client chose.
 		o.Verdict = route.DeploymentFault
-		if x.timeout == "deadline" && x.plan.ClientDeadline > 0 && x.deadline() == x.plan.ClientDeadline {
+		if f.stopped == "deadline" && x.plan.ClientDeadline > 0 && x.deadline() == x.plan.ClientDeadline {
 			o.Verdict = route.NotDeploymentFault
 		}
 		end.Class, end.Held, end.Broken = llm.Timeout, false, true
-		o.Class, o.Detail = llm.Timeout.String(), fmt.Sprintf("the limit %s of %v passed", x.timeout, x.limit())
+		o.Class, o.Detail = llm.Timeout.String(), fmt.Sprintf("the limit %s of %v passed", f.stopped, x.limit(f.stopped))
 		o.Fault = route.Failure
 	}
 }
 
+// judgeLost words the end of the attempt that lost to the other one. What it cost is known at least in part. If it took
+// longer than usual, that is known too: were it forgotten, what is usual would shrink with every hedge, and a deployment
+// that always loses would never look slow.
+func (x *Exchange) judgeLost(f *flight, end *End) {
+	o := &end.Outcome
+	o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "hedge_lost", "the other attempt had content first"
+	end.Held = false
+	if o.InputTokens == 0 {
+		o.InputTokens, o.Reported = f.lease.Prompt(), false
+	}
+	if p := f.lease.Patience(); p > 0 && !x.contentAt.IsZero() {
+		if waited := x.contentAt.Sub(f.lease.Begun()); waited >= p {
+			o.Waited = waited
+		}
+	}
+}
+
 // limit is the length of the deadline that passed.
-func (x *Exchange) limit() time.Duration {
-	switch d := &x.plan.Deadlines; x.timeout {
+func (x *Exchange) limit(passed string) time.Duration {
+	switch d := &x.plan.Deadlines; passed {
 	case "first_token":
 		return d.FirstToken
 	case "between_tokens":
@@ -87,11 +122,11 @@ func (x *Exchange) limit() time.Duration {
 	return x.deadline()
 }
 
-func (x *Exchange) release(now time.Time, o route.Outcome) {
-	a := x.rec.Last()
-	a.Ended, a.Outcome = now, o
-	x.lease.Done(now, o)
-	x.lease = nil
+func (x *Exchange) release(now time.Time, f *flight, o *route.Outcome) {
+	a := &x.rec.Attempts[f.attempt]
+	f.lease.Done(now, *o)
+	a.Ended, a.Outcome, a.Drift = now, *o, f.lease.Drift()
+	f.lease = nil
 }
 
 // mostStale is how many stale connections an exchange may meet before they count as attempts.
@@ -99,7 +134,7 @@ const mostStale = 3
 
 func (x *Exchange) mayRepeat(now time.Time, end *End) bool {
 	return end.Class.Retryable() &&
-		len(x.rec.Attempts)-min(x.stale, mostStale) < x.plan.MaxAttempts &&
+		x.attempts() < x.plan.MaxAttempts &&
 		(!end.Sent || x.plan.Repeatable) &&
 		!x.deadlinePassed(now)
 }
@@ -117,31 +152,76 @@ func resultOf(v route.Verdict, c llm.Class) Result {
 // giveUp ends the exchange without an answer of success: with upstream's own error if one is at hand, else
 // with ours.
 func (x *Exchange) giveUp(now time.Time) {
-	switch {
-	case x.last != nil && x.last.Held:
-		x.commit()
-		x.finish(now, UpstreamError)
-	case x.last != nil:
-		x.fail(now, Failed, failureOf(x.last, x.timeout))
+	switch last := x.last; {
+	case last != nil && last.Held && !x.sooner(last):
+		x.commit(x.lastLane())
+		x.conclude(now, UpstreamError, nil)
+	case last != nil:
+		x.conclude(now, Failed, x.failureOf(last, x.timeout))
 	case x.failed != nil:
-		x.fail(now, Refused, refusalOf(x.failed, x.rec.Facts.Pin))
+		x.conclude(now, Refused, refusalOf(x.failed, x.rec.Facts.Pin))
 	default:
-		x.fail(now, Refused, &Failure{Status: 503, Code: "evenkeel_queue_timeout", RetryIn: 1000,
+		x.conclude(now, Refused, &Failure{Status: 503, Code: "evenkeel_queue_timeout", RetryIn: 1000,
 			Message: fmt.Sprintf("No deployment of model %q had room within the deadline of %v.", x.plan.Models[x.model], x.deadline())})
 	}
 }
 
-func (x *Exchange) fail(now time.Time, r Result, f *Failure) {
-	x.rec.Failure = f
-	x.act(Action{Kind: Fail, Failure: f})
-	x.conclude(now, r)
+// sooner reports whether somebody who was asked before may be asked again sooner than this answer of upstream's says.
+func (x *Exchange) sooner(last *End) bool {
+	return last.Class == llm.RateLimited && x.soonest > 0 && x.soonest < last.Outcome.RetryAfter
 }
 
-// failureOf words the end of the last attempt for the client.
-func failureOf(end *End, timeout string) *Failure {
-	if timeout == "shutdown" {
+// lastLane is the lane of the attempt that ended last.
+func (x *Exchange) lastLane() Lane {
+	if x.flights[Hedge].attempt == x.rec.decisive-1 {
+		return Hedge
+	}
+	return Main
+}
+
+// conclusion is what comes of an exchange.
+type conclusion struct {
+	result  Result
+	failure *Failure // for the client, if the result is one of ours
+}
+
+// conclude ends the exchange as soon as nothing runs any more.
+func (x *Exchange) conclude(now time.Time, r Result, f *Failure) {
+	x.ending, x.closing = true, conclusion{r, f}
+	x.close(now)
+}
+
+// close ends the exchange if it is to end and nothing runs any more.
+func (x *Exchange) close(now time.Time) {
+	if !x.ending || x.running() {
+		return
+	}
+	x.settle(now, x.closing.result)
+	if f := x.closing.failure; f != nil {
+		x.rec.Failure = f
+		x.act(Action{Kind: Fail, Failure: f})
+		return
+	}
+	x.act(Action{Kind: Finish})
+}
+
+// failureOf words the end of an attempt for the client.
+func (x *Exchange) failureOf(end *End, stopped string) *Failure {
+	if stopped == stoppedShutdown {
 		return shuttingDown()
 	}
+	f := wordsOf(end, stopped)
+	if f.RetryIn > 0 && x.soonest > 0 {
+		f.RetryIn = x.soonest.Milliseconds()
+	}
+	switch end.Class {
+	case llm.Timeout, llm.Reset, llm.Truncated, llm.Malformed: // the engine may have done the work
+		f.Final = f.Final || end.Sent && !x.plan.Repeatable
+	}
+	return f
+}
+
+func wordsOf(end *End, timeout string) *Failure {
 	switch end.Class {
 	case llm.Timeout:
 		if timeout == "deadline" {
@@ -151,7 +231,7 @@ func failureOf(end *End, timeout string) *Failure {
 	case llm.Connect:
 		return &Failure{Status: 502, Code: "evenkeel_upstream_unreachable", Message: "No connection to the model's server could be made.", RetryIn: 1000}
 	case llm.Auth:
-		return &Failure{Status: 502, Code: "evenkeel_upstream_credential", Message: "The model's server refused the balancer's credential, not yours. Its operator must mend that."}
+		return &Failure{Status: 502, Code: "evenkeel_upstream_credential", Final: true, Message: "The model's server refused the balancer's credential, not yours. Its operator must mend that."}
 	case llm.RateLimited:
 		return &Failure{Status: 429, Code: "evenkeel_upstream_rate_limited", Message: "The model's server limits the rate of requests.", RetryIn: retryIn(end)}
 	case llm.Overloaded:

@@ -21,9 +21,20 @@ const (
 	Shutdown                  // the process ends and can wait no longer
 )
 
+// Lane says which of the two attempts that an exchange may have at one time is meant.
+type Lane uint8
+
+// The lanes.
+const (
+	Main  Lane = iota // all attempts but hedges
+	Hedge             // an attempt that begins while another one runs
+	lanes
+)
+
 // Event is one thing that happened.
 type Event struct {
 	Kind EventKind
+	Lane Lane // of Held, Release, Content and Ended: whose
 	End  *End // of Ended
 }
 
@@ -41,10 +52,10 @@ type ActionKind uint8
 
 // The actions a shell runs, in order.
 const (
-	Dispatch ActionKind = iota // begin an attempt with Action.Lease
+	Dispatch ActionKind = iota // begin an attempt with Action.Lease, beside the one that may run on the other lane
 	Wait                       // nothing, until Granted, Timer or Gone
-	Cancel                     // stop the running attempt; its Ended event must follow
-	Commit                     // pass on what the current attempt has answered: from here on nothing moves
+	Cancel                     // stop the attempt that runs on the lane; its Ended event must follow
+	Commit                     // pass on what the attempt on the lane has answered: from here on nothing moves
 	Finish                     // the exchange is over, its record final
 	Fail                       // tell the client about Action.Failure; then the exchange is over
 )
@@ -52,6 +63,7 @@ const (
 // Action is one thing to do.
 type Action struct {
 	Kind    ActionKind
+	Lane    Lane         // of Dispatch, Cancel and Commit: whose
 	Lease   *route.Lease // of Dispatch
 	Failure *Failure     // of Fail
 }

@@ -23,6 +23,7 @@ type Plan struct {
 	MaxAttempts    int
 	Deadlines      Deadlines
 	ClientDeadline time.Duration // what the client asked for, bounds Deadline; 0 = nothing
+	Hedge          bool          // a second attempt may begin when the first takes long, and no harm comes of it
 	Notify         func()        // called without locks when Granted is to be reported
 }
 
@@ -38,7 +39,7 @@ const (
 	fresh state = iota
 	waiting
 	paused
-	running
+	flying // attempts run
 	over
 )
 
@@ -52,30 +53,37 @@ type Exchange struct {
 	state      state
 	model      int // index in plan.Models
 	draw       int
-	tried      []string
+	tried      []string // IDs of deployments of the present model
+	away       []string // failure domains of all that were tried
 	ticket     *route.Ticket
-	lease      *route.Lease // in leases
 	waitSince  time.Time
 	pauseUntil time.Time
 	pause      time.Duration
 	actions    []Action
-	leases     [1]route.Lease
-	first      [2]Action // backing of actions
+	leases     [1]route.Lease // of the main lane
+	first      [2]Action      // backing of actions
 
-	// Of the running attempt.
-	heldAt      time.Time
+	// Of the attempts that run.
+	flights   [lanes]flight
+	hedgeAt   time.Time // when a second one is to begin, zero = not
+	hedged    bool      // the chance was taken
+	committed bool
+	won       Lane       // the one that was committed to
+	ending    bool       // nothing more is tried
+	closing   conclusion // what comes of the exchange once all have ended
+
+	// Of the answer that was committed to.
 	contentAt   time.Time // first content
 	lastContent time.Time
 	blocked     time.Duration // by the client
 	tokens      int
-	committed   bool
-	timeout     string // the deadline that passed, or "shutdown"; "" if none did
-	gone        bool
 
-	last    *End // of the last attempt that ended without commit
-	counted bool // the budget counts this request as in flight
-	charged bool // the present try took a retry from the budget
-	stale   int  // attempts that met a stale connection
+	last    *End          // of the last attempt that ended without commit
+	timeout string        // why that one was stopped, "" = it was not
+	soonest time.Duration // of the pauses that upstreams asked for; 0 = none did
+	counted bool          // the budget counts this request as in flight
+	charged bool          // the present try took a retry from the budget
+	stale   int           // attempts that met a stale connection
 	failed  *route.Refusal
 }
 
@@ -98,7 +106,8 @@ func (x *Exchange) Reset(r *route.Router, b *Budget, p *Plan, f *route.Facts) {
 // Forget lets go of all that a closed exchange refers to.
 func (x *Exchange) Forget() {
 	clear(x.tried[:cap(x.tried)])
-	*x = Exchange{tried: x.tried[:0], state: over}
+	clear(x.away[:cap(x.away)])
+	*x = Exchange{tried: x.tried[:0], away: x.away[:0], state: over}
 }
 
 // Record returns the record, final once the exchange is over.
@@ -124,15 +133,17 @@ func (x *Exchange) Next(now time.Time, e Event) []Action {
 	case Granted:
 		x.granted(now)
 	case Held:
-		if x.heldAt.IsZero() {
-			x.heldAt = now
+		if f := &x.flights[e.Lane]; f.heldAt.IsZero() {
+			f.heldAt = now
 		}
 	case Release:
-		x.commit()
+		if x.flights[e.Lane].live() {
+			x.commit(e.Lane)
+		}
 	case Content:
-		x.content(now)
+		x.content(now, e.Lane)
 	case Ended:
-		x.ended(now, e.End)
+		x.ended(now, e.Lane, e.End)
 	case Timer:
 		x.timer(now)
 	case Gone:
@@ -143,11 +154,11 @@ func (x *Exchange) Next(now time.Time, e Event) []Action {
 	return x.actions
 }
 
-// Progress reports content after the first. It is cheap and may be called for every chunk.
+// Progress reports content after the first, of the answer that was committed to. It is cheap and may be called for every chunk.
 func (x *Exchange) Progress(now time.Time, tokens int) {
 	x.lastContent, x.tokens = now, tokens
-	if x.lease != nil {
-		x.lease.Progress(now, tokens)
+	if l := x.flights[x.won].lease; l != nil {
+		l.Progress(now, tokens)
 	}
 }
 
@@ -174,52 +185,33 @@ func (x *Exchange) Close(now time.Time) {
 		x.ticket.Cancel(now)
 		x.ticket = nil
 	}
-	if x.lease != nil {
-		x.release(now, route.Outcome{Verdict: route.NotDeploymentFault, Class: "aborted"})
+	for lane := range lanes {
+		if x.flights[lane].lease != nil {
+			x.release(now, &x.flights[lane], &route.Outcome{Verdict: route.NotDeploymentFault, Class: "aborted"})
+		}
 	}
-	x.finish(now, Aborted)
+	x.settle(now, Aborted)
 }
 
 // Wake returns when Timer is to be reported, the zero time if never. It changes with every event and with
 // progress: a shell may call it lazily, when its timer fires.
 func (x *Exchange) Wake() time.Time {
 	var at time.Time
-	soonest := func(from time.Time, d time.Duration) {
-		if d > 0 && !from.IsZero() {
-			if t := from.Add(d); at.IsZero() || t.Before(at) {
-				at = t
-			}
-		}
+	if d := x.deadline(); d > 0 {
+		at = x.rec.Started.Add(d)
 	}
-	d := &x.plan.Deadlines
 	switch x.state {
 	case waiting:
-		soonest(x.rec.Started, x.deadline())
+		return at
 	case paused:
-		at = x.pauseUntil
-		soonest(x.rec.Started, x.deadline())
-	case running:
-		if x.timeout != "" || x.gone {
-			return time.Time{} // already being cancelled
+		if at.IsZero() || x.pauseUntil.Before(at) {
+			at = x.pauseUntil
 		}
-		begun := x.lease.Begun()
-		if !x.committed {
-			soonest(x.heldAt, d.Hold)
-		}
-		switch {
-		case !x.rec.Facts.Stream:
-			soonest(begun.Add(x.blocked), d.Response)
-			if !x.committed {
-				soonest(x.rec.Started, x.deadline())
-			}
-		case x.contentAt.IsZero():
-			soonest(begun, d.FirstToken)
-			soonest(x.rec.Started, x.deadline())
-		default:
-			soonest(x.lastContent, d.BetweenTokens)
-		}
+		return at
+	case flying:
+		return x.wakeFlying()
 	}
-	return at
+	return time.Time{}
 }
 
 func (x *Exchange) deadline() time.Duration {
@@ -246,7 +238,7 @@ func (x *Exchange) try(now time.Time) {
 	}
 	x.charged = again
 	for {
-		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried, Lease: &x.leases[0]}
+		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried, Away: x.away, Lease: &x.leases[0]}
 		if x.draw == 0 {
 			q.Decision = &x.rec.decision
 		}
@@ -262,7 +254,7 @@ func (x *Exchange) try(now time.Time) {
 			}
 		}
 		if lease != nil {
-			x.dispatch(now, lease)
+			x.dispatch(now, Main, lease)
 			return
 		}
 		if !x.refused(refusal) {
@@ -308,18 +300,6 @@ func (x *Exchange) mayPause(now time.Time) bool {
 	return false
 }
 
-func (x *Exchange) dispatch(now time.Time, l *route.Lease) {
-	x.state, x.lease = running, l
-	x.heldAt, x.contentAt, x.lastContent, x.tokens, x.timeout = time.Time{}, time.Time{}, time.Time{}, 0, ""
-	x.blocked = 0
-	x.last, x.failed = nil, nil
-	x.rec.Model = x.plan.Models[x.model]
-	x.rec.Attempts = append(x.rec.Attempts, Attempt{
-		Model: x.rec.Model, Deployment: l.Deployment().ID, Decision: l.Decision(), Started: now,
-	})
-	x.act(Action{Kind: Dispatch, Lease: l})
-}
-
 func (x *Exchange) granted(now time.Time) {
 	if x.state != waiting {
 		return
@@ -328,7 +308,7 @@ func (x *Exchange) granted(now time.Time) {
 	switch {
 	case lease != nil:
 		x.endWait(now)
-		x.dispatch(now, lease)
+		x.dispatch(now, Main, lease)
 	case refusal != nil:
 		x.endWait(now)
 		if x.charged {
@@ -345,23 +325,6 @@ func (x *Exchange) granted(now time.Time) {
 func (x *Exchange) endWait(now time.Time) {
 	x.rec.Queued += now.Sub(x.waitSince)
 	x.ticket = nil
-}
-
-func (x *Exchange) commit() {
-	if !x.committed {
-		x.committed = true
-		x.act(Action{Kind: Commit})
-	}
-}
-
-func (x *Exchange) content(now time.Time) {
-	if x.state != running || !x.contentAt.IsZero() {
-		return
-	}
-	x.contentAt, x.lastContent = now, now
-	x.rec.Content = now
-	x.lease.FirstToken(now)
-	x.commit()
 }
 
 // timer acts on the deadline that passed, if one did.
@@ -382,40 +345,21 @@ func (x *Exchange) timer(now time.Time) {
 		}
 		x.tried = nil
 		x.try(now)
-	case running:
-		if !x.committed && !x.heldAt.IsZero() && x.plan.Deadlines.Hold > 0 && !now.Before(x.heldAt.Add(x.plan.Deadlines.Hold)) {
-			x.commit()
-			return
-		}
-		x.timeout = x.passed(now)
-		x.act(Action{Kind: Cancel})
+	case flying:
+		x.timerFlying(now)
 	}
-}
-
-// passed names the deadline of the running attempt that is over.
-func (x *Exchange) passed(now time.Time) string {
-	switch {
-	case x.rec.Facts.Stream && !x.contentAt.IsZero():
-		return "between_tokens"
-	case x.deadlinePassed(now):
-		return "deadline"
-	case x.rec.Facts.Stream:
-		return "first_token"
-	}
-	return "response"
 }
 
 func (x *Exchange) left(now time.Time) {
-	x.gone = true
 	switch x.state {
 	case waiting:
 		x.ticket.Cancel(now)
 		x.endWait(now)
-		x.finish(now, ClientGone)
+		x.conclude(now, ClientGone, nil)
 	case paused, fresh:
-		x.finish(now, ClientGone)
-	case running:
-		x.act(Action{Kind: Cancel})
+		x.conclude(now, ClientGone, nil)
+	case flying:
+		x.stopAll(stoppedGone)
 	}
 }
 
@@ -432,12 +376,11 @@ func (x *Exchange) shutdown(now time.Time) {
 	case waiting:
 		x.ticket.Cancel(now)
 		x.endWait(now)
-		x.fail(now, Failed, shuttingDown())
+		x.conclude(now, Failed, shuttingDown())
 	case paused, fresh:
-		x.fail(now, Failed, shuttingDown())
-	case running:
-		x.timeout = "shutdown"
-		x.act(Action{Kind: Cancel})
+		x.conclude(now, Failed, shuttingDown())
+	case flying:
+		x.stopAll(stoppedShutdown)
 	}
 }
 
@@ -447,12 +390,8 @@ func shuttingDown() *Failure {
 
 func (x *Exchange) act(a Action) { x.actions = append(x.actions, a) }
 
-func (x *Exchange) finish(now time.Time, r Result) {
-	x.conclude(now, r)
-	x.act(Action{Kind: Finish})
-}
-
-func (x *Exchange) conclude(now time.Time, r Result) {
+// settle makes the record final.
+func (x *Exchange) settle(now time.Time, r Result) {
 	x.state = over
 	x.rec.Ended, x.rec.Result = now, r
 	x.rec.Blocks, x.rec.Facts.Prefix = len(x.rec.Facts.Prefix), nil // the memory is the request's

@@ -42,6 +42,8 @@ type Record struct {
 	Content  time.Time // when the first content went to the client, zero if none did
 	Bytes    int64     // of the answer's body that went to the client
 
+	decisive int // number of the attempt that Last returns, from 1; 0 = the last
+
 	// Memory for the first attempt, so that a usual request's record is one allocation.
 	attempts   [1]Attempt
 	decision   route.Decision
@@ -59,14 +61,22 @@ type Attempt struct {
 	Started    time.Time
 	Ended      time.Time
 	Outcome    route.Outcome
+	Hedge      bool   // it began while another attempt ran, which took long
+	Waste      bool   // it was given up since another attempt had content first
+	Drift      string // what the answer names differently than the deployment's last one did, "" = nothing
 }
 
-// Last returns the last attempt, nil if there was none.
+// Last returns the attempt that decided how the request ended, which is the last one unless two ran at one time; nil if
+// there was none.
 func (r *Record) Last() *Attempt {
-	if len(r.Attempts) == 0 {
+	switch n := len(r.Attempts); {
+	case n == 0:
 		return nil
+	case r.decisive > 0:
+		return &r.Attempts[r.decisive-1]
+	default:
+		return &r.Attempts[n-1]
 	}
-	return &r.Attempts[len(r.Attempts)-1]
 }
 
 // Memory estimates how many bytes keeping the record takes. Names of deployments and models are shared with the fleet,
@@ -78,7 +88,7 @@ func (r *Record) Memory() int {
 	}
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		n += len(a.Outcome.Detail) + len(a.Outcome.ServedModel) + len(a.Outcome.Fingerprint) + r.decisionBytes(a.Decision)
+		n += len(a.Outcome.Detail) + len(a.Outcome.ServedModel) + len(a.Outcome.Fingerprint) + len(a.Drift) + r.decisionBytes(a.Decision)
 	}
 	n += cap(r.Refusals) * int(unsafe.Sizeof((*route.Refusal)(nil)))
 	for _, f := range r.Refusals {

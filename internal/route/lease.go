@@ -28,6 +28,7 @@ type Outcome struct {
 	Status     int           // upstream's status, 0 if none came
 	TTFT       time.Duration // dispatch to first content, 0 if not streamed or none came
 	ITL        time.Duration // mean time between tokens after the first, 0 if unknown
+	Waited     time.Duration // how long it brought nothing before another attempt's answer was taken: its TTFT is at least that; 0 = no such end
 	RetryAfter time.Duration // how long upstream asked to be left alone, 0 = did not; also after a Success that used its quota up
 
 	InputTokens, CachedTokens, OutputTokens, ReasoningTokens int
@@ -213,13 +214,14 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	case Success:
 		n.totals.Successes++
 		n.heard = now
-		l.learnSpeed(now, o)
+		l.learnSpeed(now, o, o.TTFT)
 		l.learnServed(o)
 	case DeploymentFault:
 		n.totals.Faults++
 		n.failed.add(now)
 	case NotDeploymentFault:
 		n.totals.Neutral++
+		l.learnSpeed(now, o, o.Waited)
 	}
 	l.pool.stats.settle(l.facts, o)
 	own := l.marks[0]
@@ -234,13 +236,13 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	}
 }
 
-// learnSpeed takes the time to the first token of an answer that ended well.
-func (l *Lease) learnSpeed(now time.Time, o *Outcome) {
-	if o.TTFT <= 0 {
+// learnSpeed takes the time to the first token of an answer that ended well, or the least that it would have been; 0 = not known.
+func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration) {
+	if first <= 0 {
 		return
 	}
 	n, h := l.node, &l.router.health
-	seconds, uncached := o.TTFT.Seconds(), l.uncached
+	seconds, uncached := first.Seconds(), l.uncached
 	if o.Reported && o.InputTokens > 0 {
 		uncached = bounded(o.InputTokens - o.CachedTokens)
 	}
