@@ -24,11 +24,11 @@ type dialer struct {
 	proxy   string        // host:port of the proxy between; empty = none
 	tls     *credentials  // nil: the endpoint speaks plain
 	timeout time.Duration // for all of it together: name, TCP, proxy, TLS
-	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	names   names
 }
 
 func newDialer(base, proxy *url.URL, secure *credentials, timeout time.Duration) *dialer {
-	d := &dialer{addr: hostPort(base), tls: secure, timeout: timeout, lookup: net.DefaultResolver.LookupNetIP}
+	d := &dialer{addr: hostPort(base), tls: secure, timeout: timeout, names: names{lookup: net.DefaultResolver.LookupNetIP}}
 	d.net.KeepAlive = 30 * time.Second
 	if proxy != nil {
 		d.proxy = hostPort(proxy)
@@ -121,8 +121,16 @@ func (d *dialer) connect(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %q is not a number up to 65535", port)
 	}
-	found, err := d.lookup(ctx, "ip", host)
+	found, late, err := d.names.find(ctx, host)
 	if err != nil {
+		return nil, err
+	}
+	c, err := d.race(ctx, alternate(found), uint16(number))
+	if err == nil || !late || ctx.Err() != nil {
+		return c, err
+	}
+	found, lookupErr := d.names.ask(ctx, host) // it may have moved
+	if lookupErr != nil || len(found) == 0 {
 		return nil, err
 	}
 	return d.race(ctx, alternate(found), uint16(number))

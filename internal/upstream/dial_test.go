@@ -48,7 +48,7 @@ func TestAddressThatLeadsNowhere(t *testing.T) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
 			e := named(t, server, Options{ConnectTimeout: time.Hour})
-			e.pool.dialer.lookup = addresses(lookup...)
+			e.pool.dialer.names.lookup = addresses(lookup...)
 			begin := time.Now()
 			if _, body := mustFetch(t, e, post("{}")); body != "ok" {
 				t.Errorf("body %q", body)
@@ -91,13 +91,13 @@ func TestNoAddressAnswers(t *testing.T) {
 	server := newFake(t, answering(ok))
 	server.stop()
 	e := named(t, server, Options{})
-	e.pool.dialer.lookup = addresses("127.0.0.1", "127.0.0.2")
+	e.pool.dialer.names.lookup = addresses("127.0.0.1", "127.0.0.2")
 	_, err := do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Connect, true, false)
 	if !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("error %q", err)
 	}
-	e.pool.dialer.lookup = addresses()
+	e.pool.dialer.names.lookup = addresses()
 	_, err = do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Connect, true, false)
 }
@@ -107,7 +107,7 @@ func TestRaceEnds(t *testing.T) {
 	server := newFake(t, answering(ok))
 	hole := fullAt(t, "127.0.0.2", server.Addr().(*net.TCPAddr).Port)
 	e := named(t, server, Options{ConnectTimeout: 300 * time.Millisecond})
-	e.pool.dialer.lookup = addresses(hole, hole, hole)
+	e.pool.dialer.names.lookup = addresses(hole, hole, hole)
 	_, err := do(within(t), e, post("{}"))
 	mustFail(t, err, llm.Connect, true, false)
 	if !strings.Contains(err.Error(), "connect timeout after 300ms") {

@@ -22,6 +22,7 @@ import (
 type Options struct {
 	Name           string
 	URL            string // base, without a final slash and without /v1
+	Address        string // host:port to connect to in place of the URL's, which stays what is asked for; empty = the URL's
 	Kind           llm.Kind
 	APIKey         secret.String // sent with every request; zero sends none
 	ConnectTimeout time.Duration // for name, TCP, proxy and TLS together; 0 = 2 s
@@ -37,7 +38,7 @@ type Options struct {
 
 // Same reports whether two Options make endpoints that behave alike.
 func (o Options) Same(p Options) bool {
-	return o.Name == p.Name && o.URL == p.URL && o.Kind.Name == p.Kind.Name && o.APIKey.Reveal() == p.APIKey.Reveal() &&
+	return o.Name == p.Name && o.URL == p.URL && o.Address == p.Address && o.Kind.Name == p.Kind.Name && o.APIKey.Reveal() == p.APIKey.Reveal() &&
 		o.ConnectTimeout == p.ConnectTimeout && o.TLS == p.TLS && o.Proxy == p.Proxy && o.MaxConnections == p.MaxConnections
 }
 
@@ -86,6 +87,9 @@ func (o Options) endpoint() (*Endpoint, error) {
 	}
 	e := &Endpoint{target: newTarget(base, o.Kind, o.APIKey.Reveal()), key: o.APIKey}
 	d := newDialer(base, proxy, secure, timeout)
+	if o.Address != "" {
+		d.addr = o.Address
+	}
 	if !ownConns {
 		e.std = newTransport(d, base, proxy)
 		return e, nil

@@ -246,7 +246,7 @@ func TestC27ProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	reached := func(e *Endpoint) {
 		t.Helper()
 		// A name, since net/http spares the loopback's addresses from the environment's proxy.
-		e.pool.dialer.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+		e.pool.dialer.names.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		}
 		if _, body := mustFetch(t, e, post("{}")); body != "ok" {

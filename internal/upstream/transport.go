@@ -41,6 +41,9 @@ func newTransport(d *dialer, base, proxy *url.URL) *transport {
 	t.std = &http.Transport{
 		Proxy: http.ProxyURL(proxy), // never from the environment
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			if d.proxy == "" {
+				addr = d.addr
+			}
 			raw, err := d.connect(ctx, addr)
 			if err != nil {
 				return nil, err
