@@ -52,7 +52,7 @@ func (b *Body) Open() bool { return b.probe.depth > 0 }
 // Usage returns the usage reported.
 func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }
 
-// Err returns the error that the body holds, or nil. It says nothing about the status.
+// Err returns the error that the body holds, perhaps in a list, or nil. It says nothing about the status.
 func (b *Body) Err() *UpstreamError { return b.probe.found.error(false) }
 
 // Model returns the model name, as the engine spells it.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 )
 
 // readBody gives the text to a meter whole, byte by byte and in random pieces, and demands that all say the same.
@@ -122,6 +123,12 @@ func TestBodyErrors(t *testing.T) {
 	f(`{"error":{"message":"`+strings.Repeat("é", maxMessage)+`"}}`, UpstreamError{Message: strings.Repeat("é", maxMessage/2)})
 	big := `{"message":"` + strings.Repeat("x", 2*maxCapture) + `"}`
 	f(`{"error":`+big+`}`, UpstreamError{Message: big[:maxMessage]})
+	f(`[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":[{"@type":"x.Help","links":[]},{"@type":"x.RetryInfo","retryDelay":"34.5s"},7]}}]`,
+		UpstreamError{Status: 429, Code: "429", Message: "m", RetryAfter: 34500 * time.Millisecond}) // Gemini
+	f(`{"error":{"message":"m","retry_after":"7"}}`, UpstreamError{Message: "m", RetryAfter: 7 * time.Second})
+	f(`{"error":{"message":"m","retry_after_ms":250,"retry_after":-1,"details":{"retryDelay":"9s"}}}`, UpstreamError{Message: "m", RetryAfter: 250 * time.Millisecond})
+	none(`[{"index":0,"score":0.5},{"model":"m","error":null}]`)
+	none(`[[{"error":{"message":"deep"}}]]`)
 	none(`{"error":null,"object":"response"}`)
 	none(`{"error":{}}`)
 	none(`{"error":""}`)

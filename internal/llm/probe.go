@@ -139,7 +139,10 @@ func (p *probe) watched() bool {
 	case 1:
 		return p.objects[1]
 	case 2:
-		return p.nested && p.objects[1] && p.objects[2] && (p.members[1] == memberResponse || p.members[1] == memberMessage)
+		if !p.objects[1] {
+			return !p.nested && p.objects[2] // a list of errors, as Gemini sends them
+		}
+		return p.nested && p.objects[2] && (p.members[1] == memberResponse || p.members[1] == memberMessage)
 	case 3:
 		return p.nested && p.objects[1] && !p.objects[2] && p.objects[3] && p.members[1] == memberChoices
 	}
@@ -287,8 +290,11 @@ func (p *probe) endKey() {
 	if bytes.IndexByte(name, '\\') >= 0 {
 		name = unescape(nil, name)
 	}
-	p.members[p.depth] = memberOf(name, p.depth)
-	p.await = p.members[p.depth]
+	m := memberOf(name, p.depth)
+	if !p.objects[1] && m != memberError {
+		m = memberOther
+	}
+	p.members[p.depth], p.await = m, m
 }
 
 // begin starts to keep the value of the awaited member, if there is one and if the value's first byte fits it. It returns

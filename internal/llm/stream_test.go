@@ -326,7 +326,7 @@ func TestCase12ErrorAsFirstFrame(t *testing.T) {
 				t.Errorf("%q\n got %+v, release %v\nwant %+v", text, s.Err(), s.Release(), want)
 				return
 			}
-			if got := Classify(200, s.Err()); got != class {
+			if got, _ := Classify(200, s.Err()); got != class {
 				t.Errorf("%q: class %v, want %v", text, got, class)
 			}
 			run(t, api, framing, text)
@@ -368,7 +368,7 @@ func TestCase14ErrorInTheMiddle(t *testing.T) {
 	}
 	s := NewStream(chatAPI, SSE)
 	s.Feed([]byte(text))
-	if Classify(200, s.Err()) != Overloaded {
+	if got, _ := Classify(200, s.Err()); got != Overloaded {
 		t.Errorf("class of %+v", s.Err())
 	}
 }

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -60,13 +61,47 @@ func (e *UpstreamError) readMember(sc *scanner, key []byte) {
 		n, _ := count(sc.raw())
 		e.setStatus(n)
 	case "retry_after":
-		n, _ := parseSeconds(string(sc.raw()), time.Second)
-		e.RetryAfter = max(e.RetryAfter, n)
+		e.wait(sc, time.Second)
 	case "retry_after_ms":
-		n, _ := parseSeconds(string(sc.raw()), time.Millisecond)
-		e.RetryAfter = max(e.RetryAfter, n)
+		e.wait(sc, time.Millisecond)
+	case "retryDelay":
+		if d, rest, ok := parseDuration(string(sc.text())); ok && rest == "" {
+			e.RetryAfter = max(e.RetryAfter, d)
+		}
+	case "details": // Gemini: a list of objects, of which the one of type RetryInfo has a retryDelay
+		e.readDetails(sc)
 	default:
 		sc.skip()
+	}
+}
+
+// wait takes the next value, a number or a text of one, as how long to wait.
+func (e *UpstreamError) wait(sc *scanner, unit time.Duration) {
+	d, _ := parseSeconds(strings.Trim(string(sc.raw()), `"`), unit)
+	e.RetryAfter = max(e.RetryAfter, d)
+}
+
+func (e *UpstreamError) readDetails(sc *scanner) {
+	if !sc.enter('[') {
+		sc.skip()
+		return
+	}
+	for sc.elem() {
+		if !sc.enter('{') {
+			sc.skip()
+			continue
+		}
+		for {
+			key, ok := sc.key()
+			if !ok {
+				break
+			}
+			if string(key) == "retryDelay" {
+				e.readMember(sc, key)
+			} else {
+				sc.skip()
+			}
+		}
 	}
 }
 

@@ -120,35 +120,73 @@ func mediaType(res *http.Response) string {
 // Elsewhere it may be what was asked for, as in the state of a job.
 func (c *call) generates() bool { return c.r.Method == http.MethodPost && c.api.NeedsModel }
 
-// judge classifies a response by its head and what its meter saw. ownKey says that the credential was ours.
-func judge(res *http.Response, failed *llm.UpstreamError, ownKey bool) (llm.Class, route.Outcome) {
-	class := llm.Classify(res.StatusCode, failed)
-	if class == llm.Auth && !ownKey {
+// judge classifies the answer by its head and the error that its meter saw, if it saw one.
+func (r *reply) judge(failed *llm.UpstreamError) (llm.Class, route.Outcome) {
+	status := r.res.StatusCode
+	class, reason := llm.Classify(status, failed)
+	ownKey := r.endpoint.HasKey()
+	if class == llm.Auth && !ownKey || class == llm.Exhausted && !ownKey && r.c.g.PassCredential {
 		class = llm.ClientFault // upstream's judgement of the client passes through
 	}
-	o := route.Outcome{Answered: true, Status: res.StatusCode}
-	switch class {
-	case llm.None:
-		o.Verdict = route.Success
-	case llm.ClientFault:
-		o.Verdict = route.NotDeploymentFault
-	default:
-		o.Verdict = route.DeploymentFault
-		o.RetryAfter, _ = llm.RetryAfter(res.Header, time.Now()) // none: 0
-		if failed != nil && o.RetryAfter == 0 {
-			o.RetryAfter = failed.RetryAfter
-		}
-	}
+	o := route.Outcome{Answered: true, Status: status}
 	if class != llm.None {
-		o.Class = class.String()
-		switch {
-		case class == llm.Auth:
-			o.Detail = "the endpoint's own api_key was refused"
-		case failed != nil && res.StatusCode < 300:
+		o.Class, o.Detail = class.String(), details[class]
+		if o.Detail == "" && failed != nil && status < 300 {
 			o.Detail = "an error in the answer"
 		}
 	}
+	switch class {
+	case llm.None:
+		o.Verdict = route.Success
+		o.RetryAfter = r.unlessOver(llm.Quota(r.res.Header, r.at))
+	case llm.ClientFault:
+		o.Verdict, o.Detail = route.NotDeploymentFault, reasons[reason]
+	default:
+		o.Verdict, o.Fault = route.DeploymentFault, faults[class]
+		if class == llm.Auth && status == http.StatusForbidden && failed == nil {
+			o.Fault = route.Failure // perhaps a firewall that dislikes the prompt: it counts, but proves nothing about the key
+		}
+		o.RetryAfter = r.retryAfter(class, failed)
+		if r.wait = o.RetryAfter; r.wait == 0 && (class == llm.RateLimited || class == llm.Loading) {
+			r.wait = time.Second
+		}
+	}
 	return class, o
+}
+
+// faults says what an answer of a class tells of the deployment; the others are a route.Failure.
+var faults = map[llm.Class]route.Fault{
+	llm.RateLimited: route.RateLimited, llm.Auth: route.BadCredential, llm.Exhausted: route.Exhausted,
+	llm.NotServed: route.NotServed, llm.Loading: route.Loading,
+}
+
+// details word the classes that not everybody knows.
+var details = map[llm.Class]string{
+	llm.Auth: "the endpoint's own api_key was refused", llm.Exhausted: "the account behind the endpoint's credential is empty",
+	llm.NotServed: "the endpoint does not know the model", llm.Loading: "the model is being loaded",
+}
+
+var reasons = map[llm.Reason]string{
+	llm.ContextLength: "the prompt is too long for the model", llm.ContentFilter: "a content filter refused it",
+}
+
+// retryAfter is how long upstream asks to be left alone, 0 if it does not say. What means "at once" is not nothing.
+func (r *reply) retryAfter(class llm.Class, failed *llm.UpstreamError) time.Duration {
+	if d, ok := llm.RetryAfter(r.res.Header, failed, r.at); ok {
+		return max(d, time.Nanosecond)
+	}
+	if class == llm.RateLimited {
+		return llm.Quota(r.res.Header, r.at)
+	}
+	return 0
+}
+
+// unlessOver is what is left of a time that began with the answer's head: a stream may have taken longer than that.
+func (r *reply) unlessOver(d time.Duration) time.Duration {
+	if d == 0 {
+		return 0
+	}
+	return max(0, d-time.Since(r.at))
 }
 
 // shape says how an answer is to be passed on.

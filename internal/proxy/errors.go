@@ -74,11 +74,16 @@ func requestID(h http.Header, api llm.API) {
 	}
 }
 
-// retryHeaders tells a client when to come back. SDKs read the milliseconds first.
+// retryIn tells a client when to come back. SDKs read the milliseconds first.
+func retryIn(h http.Header, ms int64) {
+	h.Set("Retry-After", strconv.FormatInt((ms+999)/1000, 10))
+	h.Set("Retry-After-Ms", strconv.FormatInt(ms, 10))
+}
+
+// retryHeaders tells a client whether and when to come back.
 func retryHeaders(h http.Header, f *exchange.Failure) {
 	if f.RetryIn > 0 {
-		h.Set("Retry-After", strconv.FormatInt((f.RetryIn+999)/1000, 10))
-		h.Set("Retry-After-Ms", strconv.FormatInt(f.RetryIn, 10))
+		retryIn(h, f.RetryIn)
 	}
 	if f.Final {
 		h.Set("X-Should-Retry", "false")

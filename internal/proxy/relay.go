@@ -221,6 +221,9 @@ func (r *reply) writeHead(length int) {
 	if r.shape == events {
 		r.streamHeaders(h)
 	}
+	if r.wait > 0 && h["Retry-After"] == nil {
+		retryIn(h, r.wait.Milliseconds())
+	}
 	requestID(h, r.c.api)
 	r.ourHeaders()
 	r.sendHead(r.res.StatusCode)

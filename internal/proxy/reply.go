@@ -55,6 +55,8 @@ type reply struct {
 
 	// Of the current attempt.
 	res       *http.Response
+	at        time.Time     // when its head came
+	wait      time.Duration // what an error of it tells the client to wait, unless it says so itself; 0 = nothing
 	lease     *route.Lease
 	endpoint  *upstream.Endpoint
 	shape     shape
@@ -78,7 +80,7 @@ func (r *reply) began(res *http.Response, l *route.Lease, from *upstream.Endpoin
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.res, r.lease, r.endpoint = res, l, from
+	r.res, r.at, r.wait, r.lease, r.endpoint = res, time.Now(), 0, l, from
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
 	if r.meters == nil {
@@ -170,7 +172,7 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 
 // unfit is the end of an attempt whose answer cannot follow the head that the client already has.
 func (r *reply) unfit() *exchange.End {
-	class, o := judge(r.res, nil, r.endpoint.HasKey())
+	class, o := r.judge(nil)
 	if class == llm.None {
 		class = llm.Malformed // here, not in itself: nobody is to blame
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, class.String(), "another content type or encoding than the attempt before"
@@ -297,7 +299,7 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 	r.body.Feed(plain)
 	bit := r.shape == bytesRaw && len(plain) > 0
 	if !r.committed && (bit || len(r.buf) > holdWhole) {
-		if class, _ := judge(r.res, nil, r.endpoint.HasKey()); class.Retryable() {
+		if class, _ := r.judge(nil); class.Retryable() {
 			return r.end(false, false) // an error too large to hold is not worth passing on
 		}
 		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Release}))
@@ -332,10 +334,10 @@ func (r *reply) end(held, broken bool) *exchange.End {
 			failed = r.body.Err()
 		}
 	}
-	e.Class, e.Outcome = judge(r.res, failed, r.endpoint.HasKey())
-	if held && r.res.StatusCode >= 400 {
-		// An answer that speaks of our credential, or holds it, is not the client's.
-		e.Held = e.Class != llm.Auth && !r.endpoint.Leaks(r.res.Header, r.buf)
+	e.Class, e.Outcome = r.judge(failed)
+	if held && (r.res.StatusCode >= 400 || failed != nil) {
+		// An answer that speaks of our credential or its account, or holds it, is not the client's.
+		e.Held = e.Class != llm.Auth && e.Class != llm.Exhausted && !r.endpoint.Leaks(r.res.Header, r.buf)
 	}
 	o := &e.Outcome
 	o.Reported = usage.Reported
