@@ -103,7 +103,7 @@ var (
 		labels: []label{
 			servedBy, deployment,
 			{"result", "`success`, `deployment_fault` (counts against the deployment), `not_deployment_fault` (the client's fault, or it left)"},
-			{"class", "`none` for success, else the class of error: `client_fault`, `rate_limited`, `overloaded`, `server_error`, `auth`, `connect`, " +
+			{"class", "`none` for success, else the class of error: `client_fault`, `rate_limited`, `overloaded`, `server_error`, `auth`, `exhausted`, `not_served`, `loading`, `connect`, " +
 				"`reset`, `truncated`, `timeout`, `malformed`, `stale`, `client_gone`, `cancelled`, `shutdown`, `aborted`"},
 		},
 		query:   `sum(rate(evenkeel_attempts_total[5m])) / sum(rate(evenkeel_requests_total[5m]))`,
