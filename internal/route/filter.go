@@ -260,7 +260,7 @@ func (r *Router) cutUnlessAll(p *pool, reason Cut, unwanted func(*member, *verdi
 // onTrial reports whether a request to the deployment would be the trial of a breaker.
 func (n *node) onTrial(now time.Time) bool {
 	for _, u := range n.units {
-		if _, trial := u.breaker.admits(now); trial {
+		if free, trial := u.breaker.admits(now); free && trial {
 			return true
 		}
 	}

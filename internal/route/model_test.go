@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,10 +74,10 @@ func (w *world) say(format string, args ...any) {
 }
 
 func (w *world) run() {
-	w.r = New(Options{MaxWaiting: 8})
+	w.r = New(Options{MaxWaiting: 8, Health: Health{TripAfter: 3, ResetAfter: 3 * time.Second, PanicThreshold: 0.4 * float64(w.choose(2))}})
 	w.adopt()
 	for {
-		op, more := w.source(16)
+		op, more := w.source(19)
 		if !more {
 			break
 		}
@@ -106,7 +107,20 @@ func (w *world) step(op int) {
 		reachable := w.choose(2) == 0
 		w.say("observe %s %v", s.Name, reachable)
 		w.r.Observe(w.now, s, reachable)
-	case op == 15:
+	case op == 16:
+		id := fmt.Sprintf("e%d/m", w.choose(3))
+		p := Probe{OK: w.choose(2) == 0, TTFT: time.Duration(w.choose(3)) * 20 * time.Second, Reason: "timeout"}
+		if w.choose(4) == 0 {
+			p.Missed = "probe_expect"
+		}
+		w.say("probe %s %+v", id, p)
+		w.r.Probed(w.now, id, p)
+	case op == 17 && w.choose(2) == 0:
+		w.override()
+	case op == 18:
+		w.say("rest")
+		w.now = w.now.Add(time.Duration(w.choose(40)) * time.Second)
+	default:
 		w.say("tick")
 		next := w.r.Tick(w.now)
 		if !next.IsZero() && !next.After(w.now) {
@@ -116,17 +130,30 @@ func (w *world) step(op int) {
 	w.collect()
 }
 
+func (w *world) override() {
+	kind, name := "deployment", fmt.Sprintf("e%d/m", w.choose(3))
+	if w.choose(3) == 0 {
+		kind, name = "endpoint", name[:2]
+	}
+	o := []Override{Automatic, Automatic, Automatic, Drain, Disable, Force, ForgetFailure}[w.choose(7)]
+	err := w.r.Override(w.now, kind, name, o)
+	w.say("%v %s %s: %v", o, kind, name, err)
+}
+
 func (w *world) query() Query {
 	f := &Facts{Seed: uint64(w.choose(256)), PromptBytes: 38 * w.choose(20), MaxOutput: []int{0, 10, 100, 900, 5000}[w.choose(5)]}
 	q := Query{Model: fmt.Sprintf("m%d", w.choose(3)), Facts: f}
 	names := []string{"e0", "e1/m", "e2/m", "e0/m", "nobody"}
-	switch w.choose(6) {
+	switch w.choose(10) {
 	case 0:
 		f.Pin = names[w.choose(len(names))]
 	case 1:
 		f.ExcludeNames = []string{names[w.choose(len(names))]}
-	case 2:
-		q.Tried = []string{names[w.choose(len(names))]}
+	case 2, 3:
+		q.Tried, q.Draw = []string{names[w.choose(len(names))]}, 1+w.choose(3)
+		q.Away = q.Tried
+	case 4:
+		q.Apart = []string{names[w.choose(len(names))]}
 	}
 	return q
 }
@@ -139,8 +166,8 @@ func (w *world) adopt() {
 		if w.choose(8) == 0 {
 			urls[i] += ".new"
 		}
-		limits[i] = Limits{InFlight: w.choose(4), Tokens: []int{0, 300, 2000}[w.choose(3)]}
-		caps[i] = Limits{InFlight: []int{0, 1, 3, 5}[w.choose(4)], Tokens: []int{0, 1000}[w.choose(2)]}
+		limits[i] = Limits{InFlight: w.choose(4), Tokens: []int{0, 300, 2000}[w.choose(3)], RPM: []int{0, 0, 30}[w.choose(3)]}
+		caps[i] = Limits{InFlight: []int{0, 1, 3, 5}[w.choose(4)], Tokens: []int{0, 1000}[w.choose(2)], TPM: []int{0, 0, 6000}[w.choose(3)]}
 	}
 	w.specs = nil
 	for m := range 3 {
@@ -174,15 +201,17 @@ func (w *world) pick() {
 	w.r.Tick(w.now)
 	w.collect()
 	eligible, kind := w.eligible(&q, w.claims())
+	parts := w.parts(&q)
 	l, refusal := w.r.Pick(w.now, q)
 	switch {
 	case (l == nil) == (refusal == nil):
 		w.fail("Pick returned %v and %v", l, refusal)
 	case l != nil:
 		w.say("pick %s -> %s", q.Model, l.Deployment().ID)
-		if !slices.Contains(eligible, l.Deployment().ID) || l.Decision().Eligible != len(eligible) {
-			w.fail("picked %s of %d, but eligible are %v", l.Deployment().ID, l.Decision().Eligible, eligible)
+		if !slices.Contains(eligible, l.Deployment().ID) {
+			w.fail("picked %s, but eligible are %v", l.Deployment().ID, eligible)
 		}
+		w.checkPreferences(&q, l.Decision(), eligible, parts)
 		w.hold(l)
 	default:
 		w.say("pick %s -> %v", q.Model, refusal.Kind)
@@ -313,8 +342,12 @@ func (w *world) done() {
 	i := w.choose(len(w.leases))
 	l := w.leases[i]
 	w.leases = slices.Delete(w.leases, i, i+1)
-	o := []Outcome{success(), success(), broken(), unreachable(), left(), {Verdict: Success, Answered: true, TTFT: time.Second},
-		{Verdict: DeploymentFault, Class: "rate_limited", Answered: true, RetryAfter: 3 * time.Second}}[w.choose(7)]
+	usedUp := success()
+	usedUp.RetryAfter = time.Second
+	o := []Outcome{success(), success(), success(), took(time.Second), took(time.Second), took(time.Second), took(40 * time.Second), broken(),
+		broken(), broken(), unreachable(), left(), asked(RateLimited, 3*time.Second), asked(RateLimited, 0), usedUp,
+		fault(BadCredential), fault(NotServed), fault(Loading), fault(Reset)}[w.choose(19)]
+	o.InputTokens, o.OutputTokens = 10*w.choose(20), w.choose(2000)
 	w.say("done %s %v %s", l.Deployment().ID, o.Verdict, o.Class)
 	l.Done(w.now, o)
 	if w.choose(4) == 0 {
@@ -447,27 +480,117 @@ func (w *world) each(q *Query, claimed map[key]bool, visit func(*Deployment, key
 		if *kind == NoModel {
 			*kind = Unavailable
 		}
+		panicking := w.panicking(&s)
 		for i := range s.Deployments {
 			d := &s.Deployments[i]
 			f := q.Facts
 			not := append(slices.Clone(f.ExcludeNames), q.Tried...)
 			if d.Weight == 0 || f.Pin != "" && f.Pin != d.ID && f.Pin != d.Endpoint ||
-				slices.Contains(not, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint) {
+				slices.Contains(not, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint) || slices.Contains(q.Apart, d.Endpoint) {
 				continue
 			}
 			ill, short := false, key{}
 			for _, k := range []key{d.key(), d.Scopes[0].key()} {
 				u := w.r.units[k]
-				b := u.breaker
-				ill = ill || b.tripped && (w.now.Before(b.until) || b.trial)
+				ill = ill || w.out(u, panicking)
 				full := claimed[k] || u.limits.InFlight > 0 && u.inFlight >= u.limits.InFlight ||
-					u.limits.Tokens > 0 && u.inFlight > 0 && u.tokens+need > u.limits.Tokens
+					u.limits.Tokens > 0 && u.inFlight > 0 && float64(u.tokens+need) > float64(u.limits.Tokens)*u.breaker.rampShare(w.now) ||
+					u.requests.Wait(w.now, 1) > 0 || u.volume.Wait(w.now, float64(need)) > 0
 				if full && short == (key{}) {
 					short = k
 				}
 			}
 			visit(d, short, ill)
 		}
+	}
+}
+
+// out reports whether a unit lets nothing more through.
+func (w *world) out(u *unit, panicking bool) bool {
+	b := &u.breaker
+	switch b.order {
+	case Drain, Disable:
+		return true
+	case Force:
+		return false
+	}
+	certain := b.rule == RuleCredential || b.rule == RuleNotServed
+	tripped := b.tripped && (w.now.Before(b.until) || b.trial) && (certain || !panicking)
+	cooling := w.now.Before(b.cool) && !(panicking && b.tripped && w.now.Before(b.until) && !certain)
+	return tripped || cooling
+}
+
+func (w *world) panicking(s *PoolSpec) bool {
+	well := 0
+	for i := range s.Deployments {
+		d := &s.Deployments[i]
+		if !w.out(w.r.units[d.key()], false) && !w.out(w.r.units[d.Scopes[0].key()], false) {
+			well++
+		}
+	}
+	return float64(well) < w.r.health.PanicThreshold*float64(len(s.Deployments))
+}
+
+// part is what a deployment was to get just before a pick.
+type part struct{ trial, degraded, slowStart bool }
+
+func (w *world) parts(q *Query) map[string]part {
+	parts := map[string]part{}
+	if p := w.r.pools[q.Model]; p != nil {
+		for i := range p.members {
+			var at part
+			for _, u := range p.members[i].node.units {
+				switch b := &u.breaker; b.state(w.now) {
+				case HalfOpen:
+					at.trial = at.trial || !b.trial
+				case SlowStart, Degraded:
+					at.degraded = at.degraded || b.degradedShare() < 1
+					at.slowStart = at.slowStart || b.rampShare(w.now) < 1
+				}
+			}
+			parts[p.members[i].dep.ID] = at
+		}
+	}
+	return parts
+}
+
+// checkPreferences holds a decision against what was eligible: who is missing is missing for a reason that holds, who
+// waits for a trial goes first, and the record alone leads to the same choice.
+func (w *world) checkPreferences(q *Query, d *Decision, eligible []string, parts map[string]part) {
+	left, trialLeft := 0, false
+	for _, c := range d.Candidates {
+		ok, was := slices.Contains(eligible, c.ID), parts[c.ID]
+		switch c.Cut {
+		case CutNone:
+			left++
+			trialLeft = trialLeft || was.trial
+		case CutDomain:
+			endpoint, _, _ := strings.Cut(c.ID, "/")
+			ok = ok && slices.Contains(q.Away, c.ID) || !ok && slices.Contains(q.Apart, endpoint) // each is its own failure domain
+		case CutOnTrial:
+			ok = ok && was.trial && q.Draw > 0 && len(q.Tried) > 0
+		case CutDegraded:
+			ok = ok && was.degraded
+		case CutSlowStart:
+			ok = ok && was.slowStart
+		default:
+			ok = !ok
+		}
+		if !ok {
+			w.fail("%s is cut by %q, but eligible are %v and its part is %+v", c.ID, c.Cut, eligible, was)
+		}
+	}
+	chosen := parts[d.Chosen]
+	switch {
+	case left != d.Eligible:
+		w.fail("%d candidates are left, %d are said to be eligible", left, d.Eligible)
+	case trialLeft && !d.Panic && !(d.Trial && chosen.trial):
+		w.fail("a trial is due, but %s was chosen", d.Chosen)
+	case d.Trial && chosen == part{}:
+		w.fail("%s was chosen without the strategy, but is as well as any", d.Chosen)
+	}
+	if again := d.Recompute(seeded{}, q.Facts); again != d.Chosen {
+		w.fail("chose %s, recomputed %s", d.Chosen, again)
 	}
 }
 
@@ -495,11 +618,33 @@ func (w *world) end() {
 // TestRandomOperations: in-flight, tokens, work and trials agree with a sum over the leases after any
 // interleaving of operations, and are zero in the end; who is served agrees with a naive model.
 func TestRandomOperations(t *testing.T) {
+	seen := map[Cut]int{}
+	trials, panics := 0, 0
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := &world{t: t, now: start, source: fromSeed(seed, 4000)}
 			w.run()
+			for _, d := range w.decisions {
+				for _, c := range d.CutCounts() {
+					seen[c.Cut] += c.Count
+				}
+				if d.Trial {
+					trials++
+				}
+				if d.Panic {
+					panics++
+				}
+			}
 		})
+	}
+	for _, c := range []Cut{CutWeight, CutPinned, CutExcluded, CutTried, CutDrained, CutDisabled, CutOpen, CutCooling, CutTrial, CutInFlight,
+		CutTokens, CutQuota, CutEarlier, CutDomain, CutOnTrial, CutDegraded, CutSlowStart} {
+		if seen[c] < 50 {
+			t.Errorf("only %d candidates were cut by %q: the model hardly tests it", seen[c], c)
+		}
+	}
+	if trials < 100 || panics < 100 {
+		t.Errorf("only %d trials and %d panics", trials, panics)
 	}
 }
 

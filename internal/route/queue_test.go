@@ -102,7 +102,7 @@ func TestNobodyOvertakesWhenABreakersTimeIsOver(t *testing.T) {
 	mustPick(t, r, start, pinned("m", "a")).Done(start, unreachable())
 	mustPick(t, r, start, query("m"))
 	w := wait(t, r, start, query("m"))
-	mustRefuse(t, r, at(time.Second), query("m"), Saturated)
+	mustRefuse(t, r, at(2*time.Second), query("m"), Saturated)
 	if l := w.mustGet(t); l.Deployment().ID != "a/m" {
 		t.Errorf("the waiter got %s, want a/m", l.Deployment().ID)
 	}
@@ -193,8 +193,8 @@ func TestWaiterIsRefusedWhenNobodyIsLeft(t *testing.T) {
 	l := mustPick(t, r, start, query("m"))
 	w := wait(t, r, start, query("m"))
 	l.Done(start, unreachable())
-	if l, f := w.Result(); l != nil || f == nil || f.Kind != Unavailable || f.RetryIn != time.Second {
-		t.Errorf("%v, %+v; want unavailable for 1s", l, f)
+	if l, f := w.Result(); l != nil || f == nil || f.Kind != Unavailable || f.RetryIn != scopeView(t, r, start, "a").Breaker.Until.Sub(start) {
+		t.Errorf("%v, %+v; want unavailable until the breaker lets a trial through", l, f)
 	}
 }
 
@@ -207,11 +207,12 @@ func TestTickServesWhenABreakersTimeIsOver(t *testing.T) {
 	}
 	b := mustPick(t, r, start, query("m"))
 	w := wait(t, r, start, query("m"))
-	if next := r.Tick(start); next != at(time.Second) {
-		t.Errorf("Tick asks to be called at %v, want in 1s", next)
+	next := r.Tick(start)
+	if next != scopeView(t, r, start, "a").Breaker.Until {
+		t.Errorf("Tick asks to be called at %v, want when the breaker lets a trial through", next)
 	}
 	w.mustWait(t)
-	if next := r.Tick(at(time.Second)); !next.IsZero() {
+	if next := r.Tick(next); !next.IsZero() {
 		t.Errorf("all are served, yet Tick asks to be called at %v", next)
 	}
 	l := w.mustGet(t)
