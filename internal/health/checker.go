@@ -1,0 +1,234 @@
+package health
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"evenkeel/internal/route"
+)
+
+// Options of a Checker.
+type Options struct {
+	Router *route.Router
+	Done   func(Result) // is told of every probe that has ended, by several goroutines; must be quick. Nil: nobody
+	Seed   uint64       // decides when in the interval each target has its turn; another one for each process
+}
+
+// Checker probes what its plan says. All methods may be called concurrently.
+type Checker struct {
+	router *route.Router
+	done   func(Result)
+	seed   uint64
+	poke   chan struct{} // something changed
+
+	mu      sync.Mutex
+	plan    *Plan
+	targets map[key]*target
+}
+
+// key is the identity of a target: the same name at another URL is somebody else.
+type key struct {
+	name, url string
+	page      bool
+}
+
+// target is a page or a deployment with what is remembered of it. It is guarded by Checker.mu.
+type target struct {
+	endpoint   *Endpoint
+	deployment *Deployment // nil: the page of the endpoint
+	due        time.Time
+	asked      time.Time // the last time that it was not skipped
+	running    bool      // never two at a time
+	failures   int       // pages in a row that complained
+	verdict    Verdict
+	reason     string
+}
+
+// New returns a Checker that has nothing to do yet.
+func New(o Options) *Checker {
+	done := o.Done
+	if done == nil {
+		done = func(Result) {}
+	}
+	return &Checker{router: o.Router, done: done, seed: o.Seed, poke: make(chan struct{}, 1), plan: &Plan{}, targets: map[key]*target{}}
+}
+
+// Set replaces the plan. Targets that stay keep their turns, unless the interval changed; what a probe that runs finds
+// of one that left is thrown away.
+func (c *Checker) Set(p *Plan) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := map[key]*target{}
+	add := func(k key, e *Endpoint, d *Deployment) {
+		t := c.targets[k]
+		if t == nil {
+			t = &target{}
+		}
+		if t.due.IsZero() || p.Interval != c.plan.Interval {
+			t.due = now.Add(c.turn(k, p.Interval))
+		}
+		t.endpoint, t.deployment = e, d
+		next[k] = t
+	}
+	for i := range p.Endpoints {
+		e := &p.Endpoints[i]
+		if p.Interval <= 0 {
+			break
+		}
+		if pages[e.Kind.Name] != "" {
+			add(key{e.Name, e.URL, true}, e, nil)
+		}
+		for j := range e.Deployments {
+			if d := &e.Deployments[j]; d.Ask && p.Prompt != "" {
+				add(key{d.ID, e.URL, false}, e, d)
+			}
+		}
+	}
+	c.plan, c.targets = p, next
+	c.wake()
+}
+
+// turn is when in the interval a target is probed. It spreads the probes of a fleet, and those that several processes
+// send to the same target.
+func (c *Checker) turn(k key, interval time.Duration) time.Duration {
+	h := fnv.New64a()
+	var seed [8]byte
+	binary.LittleEndian.PutUint64(seed[:], c.seed)
+	h.Write(seed[:])
+	h.Write([]byte(k.name))
+	h.Write([]byte{0})
+	h.Write([]byte(k.url))
+	if k.page {
+		h.Write([]byte{1})
+	}
+	x := h.Sum64() // its high bits differ little for names that do
+	x ^= x >> 32
+	x *= 0x9E3779B97F4A7C15
+	return time.Duration(float64(x>>11) / (1 << 53) * float64(interval))
+}
+
+func (c *Checker) wake() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// idle is how long to wait where there is nothing to wait for.
+const idle = time.Hour
+
+// Run probes until ctx ends, and returns when all its probes have ended.
+func (c *Checker) Run(ctx context.Context) {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		timer.Reset(c.round(ctx, time.Now(), &probes))
+		select {
+		case <-ctx.Done():
+		case <-c.poke:
+		case <-timer.C:
+		}
+	}
+}
+
+// Bounds of the time between two rounds: a look at the fleet copies it, so that turns close to each other share one.
+const (
+	coarsest = 250 * time.Millisecond
+	rounds   = 20 // in an interval
+)
+
+// round starts the probes that are due, and returns how long until the next are.
+func (c *Checker) round(ctx context.Context, now time.Time, probes *sync.WaitGroup) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.plan
+	var fleet *fleet
+	wait := idle
+	for k, t := range c.targets {
+		if t.running {
+			continue // its end wakes us
+		}
+		if !t.due.After(now) {
+			t.due = t.due.Add(p.Interval * (now.Sub(t.due)/p.Interval + 1))
+			if fleet == nil {
+				fleet = look(c.router.View(now))
+			}
+			if fleet.wants(now, p, t) {
+				t.running, t.asked = true, now
+				e, d := t.endpoint, t.deployment
+				probes.Go(func() { c.probe(ctx, p, k, e, d) }) // ends by its timeout or with ctx
+				continue
+			}
+		}
+		wait = min(wait, t.due.Sub(now))
+	}
+	return max(wait, min(coarsest, p.Interval/rounds), time.Millisecond)
+}
+
+// probe asks one target and reports what came of it.
+func (c *Checker) probe(ctx context.Context, p *Plan, k key, e *Endpoint, d *Deployment) {
+	var r Result
+	if d == nil {
+		r = p.look(ctx, e)
+	} else {
+		r = p.ask(ctx, e, d)
+	}
+	r.Page, r.Name = k.page, k.name
+	c.mu.Lock()
+	t := c.targets[k]
+	if t != nil {
+		t.running = false
+	}
+	if t == nil || ctx.Err() != nil {
+		c.mu.Unlock()
+		return
+	}
+	if k.page {
+		t.believe(p, &r)
+	}
+	r.Changed = r.Verdict != t.verdict || r.Reason != t.reason
+	t.verdict, t.reason = r.Verdict, r.Reason
+	e = t.endpoint // with what it serves now
+	c.mu.Unlock()
+	c.report(time.Now(), e, &r)
+	c.done(r)
+	c.wake()
+}
+
+// believe turns what pages say one by one into what is held of the endpoint.
+func (t *target) believe(p *Plan, r *Result) {
+	if r.Verdict != Failed {
+		t.failures = 0
+		return
+	}
+	t.failures++
+	r.missed = t.failures >= p.PageFailures
+}
+
+// report tells the Router.
+func (c *Checker) report(now time.Time, e *Endpoint, r *Result) {
+	switch {
+	case r.unreachable: // the endpoint's matter, not the deployment's
+		c.router.Observe(now, route.Scope{Kind: route.EndpointScope, Name: e.Name, URL: e.URL}, false)
+	case r.Page:
+		probe := route.Probe{Page: true}
+		if r.missed {
+			probe.Missed = complains
+		}
+		for i := range e.Deployments {
+			c.router.Probed(now, e.Deployments[i].ID, probe)
+		}
+	case r.Verdict == Failed:
+		c.router.Probed(now, r.Name, route.Probe{Reason: r.Reason})
+	case r.Verdict == Missed:
+		c.router.Probed(now, r.Name, route.Probe{OK: true, Missed: r.Reason, TTFT: r.TTFT})
+	case r.Verdict == OK:
+		c.router.Probed(now, r.Name, route.Probe{OK: true, TTFT: r.TTFT})
+	}
+}
