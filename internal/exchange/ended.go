@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,7 +154,7 @@ func resultOf(v route.Verdict, c llm.Class) Result {
 // with ours.
 func (x *Exchange) giveUp(now time.Time) {
 	switch last := x.last; {
-	case last != nil && last.Held && !x.sooner(last):
+	case last != nil && last.Held && !x.sooner(last) && !x.misleads(last):
 		x.commit(x.lastLane())
 		x.conclude(now, UpstreamError, nil)
 	case last != nil:
@@ -169,6 +170,25 @@ func (x *Exchange) giveUp(now time.Time) {
 // sooner reports whether somebody who was asked before may be asked again sooner than this answer of upstream's says.
 func (x *Exchange) sooner(last *End) bool {
 	return last.Class == llm.RateLimited && x.soonest > 0 && x.soonest < last.Outcome.RetryAfter
+}
+
+// misleads reports whether upstream's answer says that it does not know the model, while another deployment has failed in
+// another way, or is out: a client must not take that for the last word.
+func (x *Exchange) misleads(last *End) bool {
+	if last.Class != llm.NotServed {
+		return false
+	}
+	asked := map[string]bool{}
+	for i := range x.rec.Attempts {
+		a := &x.rec.Attempts[i]
+		asked[a.Deployment] = true
+		if c := a.Outcome.Class; c != llm.NotServed.String() && c != llm.Stale.String() {
+			return true
+		}
+	}
+	return x.failed != nil && slices.ContainsFunc(x.failed.Decision.Candidates, func(c route.Candidate) bool {
+		return !asked[c.ID] && (c.Cut == route.CutOpen || c.Cut == route.CutTrial || c.Cut == route.CutCooling)
+	})
 }
 
 // lastLane is the lane of the attempt that ended last.
@@ -232,6 +252,12 @@ func wordsOf(end *End, timeout string) *Failure {
 		return &Failure{Status: 502, Code: "evenkeel_upstream_unreachable", Message: "No connection to the model's server could be made.", RetryIn: 1000}
 	case llm.Auth:
 		return &Failure{Status: 502, Code: "evenkeel_upstream_credential", Final: true, Message: "The model's server refused the balancer's credential, not yours. Its operator must mend that."}
+	case llm.Exhausted:
+		return &Failure{Status: 502, Code: "evenkeel_upstream_exhausted", Final: true, Message: "The balancer's account at the model's server is empty, not yours. Its operator must mend that."}
+	case llm.NotServed:
+		return &Failure{Status: 503, Code: "evenkeel_no_deployment", Message: "The deployments that serve the model cannot take the request now.", RetryIn: 1000}
+	case llm.Loading:
+		return &Failure{Status: 503, Code: "evenkeel_upstream_loading", Message: "The model's server is loading the model.", RetryIn: retryIn(end)}
 	case llm.RateLimited:
 		return &Failure{Status: 429, Code: "evenkeel_upstream_rate_limited", Message: "The model's server limits the rate of requests.", RetryIn: retryIn(end)}
 	case llm.Overloaded:

@@ -45,6 +45,7 @@ type End struct {
 	Sent    bool // part of the request may have reached upstream
 	Held    bool // a whole answer is held and can be passed on as it is
 	Broken  bool // the answer stopped before its end
+	Once    bool // upstream says that the same request must not come to it again; another deployment may take it
 }
 
 // ActionKind names what is to be done.

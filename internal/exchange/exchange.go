@@ -289,7 +289,7 @@ func (x *Exchange) refused(f *route.Refusal) bool {
 // mayPause reports whether the deployment that failed last is the only one left and well enough to be
 // tried once more after a pause.
 func (x *Exchange) mayPause(now time.Time) bool {
-	if x.last == nil || x.failed == nil || now.Add(x.pause).After(x.rec.Started.Add(x.deadline())) && x.deadline() > 0 {
+	if x.last == nil || x.last.Once || x.failed == nil || now.Add(x.pause).After(x.rec.Started.Add(x.deadline())) && x.deadline() > 0 {
 		return false
 	}
 	for _, c := range x.failed.Decision.Candidates {

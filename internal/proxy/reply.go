@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -335,6 +336,9 @@ func (r *reply) end(held, broken bool) *exchange.End {
 		}
 	}
 	e.Class, e.Outcome = r.judge(failed)
+	// SDKs do not repeat what came with this header, whatever its status. They know one server: it is about this one, whose
+	// account may be empty or whose engine may fail on this very prompt. Another one may take the request.
+	e.Once = e.Class.Retryable() && strings.EqualFold(first(r.res.Header, "X-Should-Retry"), "false")
 	if held && (r.res.StatusCode >= 400 || failed != nil) {
 		// An answer that speaks of our credential or its account, or holds it, is not the client's.
 		e.Held = e.Class != llm.Auth && e.Class != llm.Exhausted && !r.endpoint.Leaks(r.res.Header, r.buf)
