@@ -152,15 +152,40 @@ func (p *pool) panicking(now time.Time, h *Health) bool {
 	return float64(well) < h.PanicThreshold*float64(len(p.members))
 }
 
-// maySpare reports whether rates may take one more deployment out of use: of a pool of one none.
-func (p *pool) maySpare(now time.Time, h *Health) bool {
-	out := 0
+// maySpare reports whether rates may take a deployment out of use: none of whose pools is used up by that.
+func (r *Router) maySpare(n *node) bool {
+	for _, p := range r.pools {
+		if p.has(n) && !p.maySpare(r.health.MaxEjection) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pool) has(n *node) bool {
+	return slices.ContainsFunc(p.members, func(m member) bool { return m.node == n })
+}
+
+// maySpare counts who might be used and who of them is out, for whatever reason. When half of a pool is, it is more likely
+// that the load or the yardstick is ill than one more of them; and of one none is spared.
+func (p *pool) maySpare(share float64) bool {
+	all, out := 0, 0
 	for i := range p.members {
-		if b := &p.members[i].node.breaker; b.tripped && b.rule.statistical() {
+		m := &p.members[i]
+		if m.dep.Weight == 0 || m.node.any(func(b *breaker) bool { return b.order == Drain || b.order == Disable }) {
+			continue
+		}
+		all++
+		if m.node.any(func(b *breaker) bool { return b.tripped && b.order != Force }) {
 			out++
 		}
 	}
-	return len(p.members) > 1 && float64(out+1) <= h.MaxEjection*float64(len(p.members))
+	return all > 1 && float64(out+1) <= share*float64(all)
+}
+
+// any reports whether something holds for the breaker of the deployment or of one of its scopes.
+func (n *node) any(holds func(*breaker) bool) bool {
+	return slices.ContainsFunc(n.units, func(u *unit) bool { return holds(&u.breaker) })
 }
 
 // prefer cuts members that are used only if others are left, one reason after the other: those in a failure domain
@@ -259,12 +284,10 @@ func (r *Router) cutUnlessAll(p *pool, reason Cut, unwanted func(*member, *verdi
 
 // onTrial reports whether a request to the deployment would be the trial of a breaker.
 func (n *node) onTrial(now time.Time) bool {
-	for _, u := range n.units {
-		if free, trial := u.breaker.admits(now); free && trial {
-			return true
-		}
-	}
-	return false
+	return n.any(func(b *breaker) bool {
+		free, trial := b.admits(now)
+		return free && trial
+	})
 }
 
 // rampShare is the least of the slow starts of the deployment and its scopes.

@@ -12,7 +12,7 @@ type Health struct {
 	ResetAfter        time.Duration // how long the first opening lasts; the n-th in a row lasts n times as long
 	LongestReset      time.Duration // and at most this; as long without an opening starts the count anew
 	SlowStart         time.Duration // ramp after a return; 0 = 2 × ResetAfter, negative = none
-	MaxEjection       float64       // share of a pool that rates and slowness may take out, or make less used
+	MaxEjection       float64       // rates and slowness take nobody out, or make less used, when more than this share of a pool were
 	PanicThreshold    float64       // when less than this share of a pool is in use, breakers are passed over; 0 = never
 	TTFTThreshold     time.Duration // small requests and probes that take longer make a deployment less used; 0 = off
 	TTFTOpen          time.Duration // and if they take longer than this, it is down for who waits
@@ -107,10 +107,6 @@ const (
 	RuleNotServed   Rule = "not_served"
 	RuleProbe       Rule = "probe"
 )
-
-// statistical reports whether a rule judges by numbers. Such openings are capped (Health.MaxEjection): when half of a
-// pool looks ill, it is more likely that the load or the yardstick is.
-func (r Rule) statistical() bool { return r == RuleErrorRate || r == RuleSlow }
 
 // passable reports whether a panic may pass over an opening: not if it is certain that nothing comes of it.
 func (r Rule) passable() bool { return r != RuleCredential && r != RuleNotServed }

@@ -230,7 +230,7 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 			own.unit.breaker.hold(now, h, pause, reason)
 		}
 	}
-	own.unit.breaker.learn(now, h, l.ownFinding(now, o), own.gen, own.trial, own.unit)
+	own.unit.breaker.learn(now, h, l.ownFinding(o), own.gen, own.trial, own.unit)
 	for _, m := range l.marks[1:l.nmarks] {
 		m.unit.breaker.learn(now, h, scopeFinding(ScopeKind(m.unit.key.kind-scopeKey(0)), o), m.gen, m.trial, m.unit)
 	}
@@ -255,7 +255,7 @@ func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration) {
 	b := &n.breaker
 	down := b.slow.judge(now, h, seconds, n.pace.of(uncached, l.load), uncached)
 	n.pace.add(now, seconds, uncached, l.load)
-	if down && !b.tripped && l.pool.maySpare(now, h) {
+	if down && !b.tripped && l.router.maySpare(n) {
 		b.trip(now, h, RuleSlow, "slow", &n.unit)
 	}
 }
@@ -294,14 +294,14 @@ func pauseOf(h *Health, o *Outcome) (time.Duration, string) {
 }
 
 // ownFinding is what an outcome says about the deployment. What concerns its endpoint or its credential is theirs.
-func (l *Lease) ownFinding(now time.Time, o *Outcome) finding {
+func (l *Lease) ownFinding(o *Outcome) finding {
 	f := finding{reason: o.Class}
 	switch {
 	case o.Verdict == Success:
 		f.evidence = good
 	case o.Verdict != DeploymentFault:
 	case o.Fault == Failure && o.RetryAfter <= 0: // who says when to come back is busy, not ill
-		f.evidence, f.spare = failure, !l.pool.maySpare(now, &l.router.health)
+		f.evidence, f.spare = failure, !l.router.maySpare(l.node)
 	case o.Fault == RateLimited && o.RetryAfter <= 0:
 		f.evidence = limited
 	case o.Fault == NotServed:

@@ -71,7 +71,7 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 		b.probesFailed, b.missed = 0, p.Missed
 		b.probesGood++
 		if p.TTFT > 0 && !b.tripped {
-			if b.slow.judge(now, h, p.TTFT.Seconds(), 0, 0) && r.maySpare(now, n) {
+			if b.slow.judge(now, h, p.TTFT.Seconds(), 0, 0) && r.maySpare(n) {
 				b.trip(now, h, RuleSlow, "slow", &n.unit)
 			}
 		}
@@ -80,18 +80,6 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 		}
 	}
 	return r.sweep(now)
-}
-
-// maySpare reports whether all pools of a deployment may spare it.
-func (r *Router) maySpare(now time.Time, n *node) bool {
-	for _, p := range r.pools {
-		for i := range p.members {
-			if p.members[i].node == n && !p.maySpare(now, &r.health) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // Override is an order of the operator. It holds until the next one, over reloads, and ends with the process.
