@@ -51,8 +51,14 @@ func (m *Metrics) forget(view *route.View) {
 		names[name{true, k.model}] = k.model == otherModel || m.options.Known(k.model)
 	})
 	m.attempts.each(func(k attemptKey) { names[name{false, k.deployment}] = false })
+	m.probes.each(func(k probeKey) { names[name{false, k.name}] = false })
 	for i := range view.Deployments {
 		names[name{false, view.Deployments[i].ID}] = true
+	}
+	for i := range view.Scopes { // names of endpoints, unlike IDs, have no slash
+		if s := &view.Scopes[i]; s.Kind == route.EndpointScope {
+			names[name{false, s.Name}] = true
+		}
 	}
 	expired := m.absence.update(m.options.Now(), names)
 	if len(expired) == 0 {
@@ -66,4 +72,8 @@ func (m *Metrics) forget(view *route.View) {
 	m.ttft.forget(served)
 	m.itl.forget(served)
 	m.tokens.forget(func(k tokenKey) bool { return served(k.target) })
+	probed := func(who string) bool { return expired[name{false, who}] }
+	m.probes.forget(func(k probeKey) bool { return probed(k.name) })
+	m.probeTokens.forget(func(k probeTokenKey) bool { return probed(k.deployment) })
+	m.probeTTFT.forget(probed)
 }

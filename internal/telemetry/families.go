@@ -135,6 +135,32 @@ var (
 		query:   `sum by (scope, name) (increase(evenkeel_breaker_openings_total[1h])) > 3`,
 		answers: "who goes out again and again",
 	}
+	probes = &family{
+		name: "evenkeel_probes_total", kind: counter, unit: "probes",
+		help: "Active probes that have ended: completions of deployments, and health pages of endpoints.",
+		labels: []label{
+			{"scope", "`deployment` for a completion, `endpoint` for a health page"},
+			{"name", "ID of the deployment, or name of the endpoint"},
+			{"result", "`ok`, `missed` (it answers, and not as `probe_expect` says), `failed`, `unknown` (neither up nor down: a quota is used up, there is no such page, it cannot be asked like this)"},
+		},
+		query:   `sum by (name) (rate(evenkeel_probes_total{result="failed"}[10m])) / sum by (name) (rate(evenkeel_probes_total[10m])) > 0.5`,
+		answers: "whose probes mostly fail",
+	}
+	probeTokens = &family{
+		name: "evenkeel_probe_tokens_total", kind: counter, unit: "tokens",
+		help:    "Tokens that probes cost, as the engine reports them, else estimated. They are not in evenkeel_tokens_total.",
+		labels:  []label{deployment, {"kind", "`input`, `output`"}},
+		query:   `sum by (kind) (increase(evenkeel_probe_tokens_total[1d]))`,
+		answers: "the tokens of a day that were spent on probes",
+	}
+	probeTTFT = &family{
+		name: "evenkeel_probe_time_to_first_token_seconds", kind: histogram, unit: "seconds",
+		help:    "From the start of a probe to its first content, connecting included. Streamed answers only.",
+		labels:  []label{deployment},
+		buckets: ttftBuckets,
+		query:   `histogram_quantile(0.5, sum by (deployment, le) (rate(evenkeel_probe_time_to_first_token_seconds_bucket[15m])))`,
+		answers: "the median time to first token of a prompt that is always the same",
+	}
 	servedChanges = &family{
 		name: "evenkeel_served_model_changes_total", kind: counter, unit: "changes",
 		help:    "How often a deployment's answers began to name another model or another system fingerprint than those before. Read at scrape time.",
@@ -209,7 +235,7 @@ var (
 
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
-	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, breakerOpenings, servedChanges, overhead,
+	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges, overhead,
 	bodyBytes, connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
 }
 

@@ -44,6 +44,10 @@ type Metrics struct {
 	overhead prometheus.Observer
 	absence  absence
 
+	probes      *children[probeKey, prometheus.Counter]
+	probeTokens *children[probeTokenKey, prometheus.Counter]
+	probeTTFT   *children[string, prometheus.Observer]
+
 	reloadOK, reloadTime prometheus.Gauge
 
 	connections, certExpiry, certReload *prometheus.GaugeVec // see Listener
@@ -125,11 +129,15 @@ func New(o Options) (*Metrics, error) {
 	m.overhead = overheadVec.WithLabelValues()
 	m.connections, m.refused, m.certExpiry, m.certReload = connections.gauge(), refusedConnections.counter(), certExpiry.gauge(), certReload.gauge()
 	m.reloadOK, m.reloadTime = okVec.WithLabelValues(), timeVec.WithLabelValues()
+	probesVec, probeTokensVec, probeTTFTVec := probes.counter(), probeTokens.counter(), probeTTFT.histogram()
+	m.probes = newChildren(probesVec, probeKey.labels)
+	m.probeTokens = newChildren(probeTokensVec, probeTokenKey.labels)
+	m.probeTTFT = newChildren(probeTTFTVec, func(deployment string) []string { return []string{deployment} })
 	buildVec.WithLabelValues(valid(o.Version), runtime.Version()).Set(1)
 
 	for _, c := range []prometheus.Collector{
 		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
-		m.connections, m.refused, m.certExpiry, m.certReload,
+		probesVec, probeTokensVec, probeTTFTVec, m.connections, m.refused, m.certExpiry, m.certReload,
 		newFleet(m), bodyBytes.gaugeFunc(func() float64 { return float64(o.Bodies()) }), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := m.registry.Register(c); err != nil {
