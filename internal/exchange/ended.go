@@ -157,7 +157,7 @@ func (x *Exchange) giveUp(now time.Time) {
 	case last != nil && last.Held && !x.sooner(last) && !x.misleads(last):
 		x.commit(x.lastLane())
 		x.conclude(now, UpstreamError, nil)
-	case last != nil:
+	case last != nil && (last.Class != llm.Connect || !x.awaited()):
 		x.conclude(now, Failed, x.failureOf(last, x.timeout))
 	case x.failed != nil:
 		x.conclude(now, Refused, refusalOf(x.failed, x.rec.Facts.Pin))
@@ -170,6 +170,12 @@ func (x *Exchange) giveUp(now time.Time) {
 // sooner reports whether somebody who was asked before may be asked again sooner than this answer of upstream's says.
 func (x *Exchange) sooner(last *End) bool {
 	return last.Class == llm.RateLimited && x.soonest > 0 && x.soonest < last.Outcome.RetryAfter
+}
+
+// awaited reports whether a deployment has asked to be left alone, for its model is being loaded or a limit is reached: then
+// there is something to wait for, and that another one is not there is not what a client should hear.
+func (x *Exchange) awaited() bool {
+	return x.failed != nil && slices.ContainsFunc(x.failed.Decision.Candidates, func(c route.Candidate) bool { return c.Cut == route.CutCooling })
 }
 
 // misleads reports whether upstream's answer says that it does not know the model, while another deployment has failed in

@@ -48,6 +48,17 @@ func TestUnknownModelWhileTheOtherIsOut(t *testing.T) {
 	b.result(Failed)
 }
 
+// Who meets an engine that loads its model and one that is not there learns of the first.
+func TestLoadingIsWhatThereIsToWaitFor(t *testing.T) {
+	b := newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 2, route.Limits{}))
+	b.do(Event{Kind: Started}, Dispatch)
+	b.do(ofClass(llm.Loading, route.Loading), Dispatch)
+	if f := b.do(ended(llm.Connect), Fail)[0].Failure; f.Status != 503 || f.Code != "evenkeel_no_deployment" || f.RetryIn <= 0 || f.RetryIn > 1200 {
+		t.Errorf("failure %+v", f)
+	}
+	b.result(Refused)
+}
+
 // Upstream said that the request must not come again: the only deployment is not asked again, another one is.
 func TestOnce(t *testing.T) {
 	once := ended(llm.ServerError, func(e *End) { e.Once = true })

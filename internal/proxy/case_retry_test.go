@@ -535,7 +535,7 @@ func TestCase87ModelStillLoading(t *testing.T) {
 	w := newWorldAt(t, options{}, a, b)
 	ask := func() bool {
 		got := w.post("/v1/chat/completions", chatBody)
-		if got.status != 200 && (got.status < 502 || got.status > 503 || got.header.Get("Retry-After") == "") {
+		if got.status != 200 && (got.status != 503 || got.header.Get("Retry-After") == "") {
 			t.Errorf("%d %v %s", got.status, got.header, got.body)
 		}
 		return got.status == 200

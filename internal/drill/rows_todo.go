@@ -1,0 +1,5 @@
+package drill
+
+var (
+	healthRows, overloadRows, networkRows []Row
+)
