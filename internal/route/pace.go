@@ -147,6 +147,11 @@ func (p *pace) of(uncached, inFlight int) float64 {
 
 func (p *pace) add(now time.Time, seconds float64, uncached, inFlight int) {
 	u := &p[sizeClass(uncached)][loadClass(inFlight)]
+	if u.n == 0 { // who is slow has more in flight than ever: what that takes is held against what less took
+		if known := p.of(uncached, inFlight); known > 0 {
+			*u = usual{seconds: known, n: 1, at: now}
+		}
+	}
 	u.n = min(u.n+1, paceMemory)
 	w := 1 / float64(u.n)
 	if u.n > 1 && seconds > paceOutlier*u.seconds {
