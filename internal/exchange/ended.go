@@ -40,7 +40,7 @@ func (x *Exchange) ended(now time.Time, lane Lane, end *End) {
 		x.commit(lane)
 		x.conclude(now, resultOf(o.Verdict, end.Class), nil)
 	default:
-		x.failedAt(deployment, f, end)
+		x.failedAt(deployment, lane, end)
 		switch {
 		case x.running(): // the other one may still win
 		case x.mayRepeat(now, end):
@@ -52,8 +52,9 @@ func (x *Exchange) ended(now time.Time, lane Lane, end *End) {
 }
 
 // failedAt notes an attempt that ended without an answer for the client.
-func (x *Exchange) failedAt(d *route.Deployment, f *flight, end *End) {
-	x.last, x.timeout = end, f.stopped
+func (x *Exchange) failedAt(d *route.Deployment, lane Lane, end *End) {
+	f := &x.flights[lane]
+	x.last, x.lastLane, x.timeout = end, lane, f.stopped
 	x.rec.decisive = f.attempt + 1
 	if end.Class == llm.Stale {
 		x.stale++ // says nothing about the deployment
@@ -155,7 +156,7 @@ func resultOf(v route.Verdict, c llm.Class) Result {
 func (x *Exchange) giveUp(now time.Time) {
 	switch last := x.last; {
 	case last != nil && last.Held && !x.sooner(last) && !x.misleads(last):
-		x.commit(x.lastLane())
+		x.commit(x.lastLane)
 		x.conclude(now, UpstreamError, nil)
 	case last != nil && (last.Class != llm.Connect || !x.awaited()):
 		x.conclude(now, Failed, x.failureOf(last, x.timeout))
@@ -195,14 +196,6 @@ func (x *Exchange) misleads(last *End) bool {
 	return x.failed != nil && slices.ContainsFunc(x.failed.Decision.Candidates, func(c route.Candidate) bool {
 		return !asked[c.ID] && (c.Cut == route.CutOpen || c.Cut == route.CutTrial || c.Cut == route.CutCooling)
 	})
-}
-
-// lastLane is the lane of the attempt that ended last.
-func (x *Exchange) lastLane() Lane {
-	if x.flights[Hedge].attempt == x.rec.decisive-1 {
-		return Hedge
-	}
-	return Main
 }
 
 // conclusion is what comes of an exchange.

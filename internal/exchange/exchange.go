@@ -78,13 +78,14 @@ type Exchange struct {
 	blocked     time.Duration // by the client
 	tokens      int
 
-	last    *End          // of the last attempt that ended without commit
-	timeout string        // why that one was stopped, "" = it was not
-	soonest time.Duration // of the pauses that upstreams asked for; 0 = none did
-	counted bool          // the budget counts this request as in flight
-	charged bool          // the present try took a retry from the budget
-	stale   int           // attempts that met a stale connection
-	failed  *route.Refusal
+	last     *End          // of the last attempt that ended without commit
+	lastLane Lane          // where that one was
+	timeout  string        // why that one was stopped, "" = it was not
+	soonest  time.Duration // of the pauses that upstreams asked for; 0 = none did
+	counted  bool          // the budget counts this request as in flight
+	charged  bool          // the present try took a retry from the budget
+	stale    int           // attempts that met a stale connection
+	failed   *route.Refusal
 }
 
 // New prepares an exchange. Nothing happens until Started; Close must be deferred.
