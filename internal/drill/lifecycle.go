@@ -221,3 +221,67 @@ func fullPipe(_ context.Context, b *Bench) (Measured, error) {
 	}
 	return found, check(p99 < 2*before+20*time.Millisecond, "p99 %v where the log is not read, %v where it is", p99, before)
 }
+
+// clockJumps shifts the clock of the balancer alone. Its log shows whether it did.
+func clockJumps(_ context.Context, b *Bench) (Measured, error) {
+	const pause = 2 * time.Second
+	b.set(settings{"strategy": "round_robin", "deadlines": settings{"first_token": "2s", "between_tokens": "1s"}})
+	es := b.fleet(2, mock.Config{InterToken: 100 * time.Millisecond, OutputTokens: 40})
+	x := b.serve()
+	f := b.flow(x, 40, request{})
+	long := b.flow(x, 2, request{stream: true, tokens: 40}) // of 4 s each
+	b.pass(300 * time.Millisecond)
+	early := 0
+	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
+		b.fault(es[0], mock.Fault{Kind: "status", Status: 429, RetryAfter: "2", Count: 1})
+		limited := es[0].Stats().Statuses[http.StatusTooManyRequests]
+		if !b.until(5*time.Second, func() bool { return es[0].Stats().Statuses[http.StatusTooManyRequests] > limited }) {
+			b.stopf("the limited engine was not asked")
+		}
+		met := time.Now()
+		undo, err := x.shiftClock(jump)
+		b.must(err)
+		before := calls(es[0])
+		hour := time.Now().Add(jump).UTC().Format("2006-01-02T15:04")
+		b.pass(time.Until(met.Add(pause - 200*time.Millisecond)))
+		if !strings.Contains(x.out.text(), "time="+hour) {
+			b.stopf("the balancer's clock did not jump to %s", hour)
+		}
+		early += int(calls(es[0]) - before)
+		if !b.until(2*time.Second, func() bool { return calls(es[0]) > before }) {
+			return "", brokenf("after a jump by %v, an endpoint that was to be left alone for %v got nothing after %v", jump, pause, time.Since(met).Round(100*time.Millisecond))
+		}
+		b.must(undo())
+	}
+	t, streams := f.end(), long.end()
+	found := measured("%d requests too early, %d errors of %d, %d of %d streams complete", early, t.total()-t.of(complete), t.total(), streams.of(complete), streams.total())
+	return found, check(early <= 2 && t.of(complete) == t.total() && streams.of(complete) == streams.total(), "%s; %s; %s", found, t.example(), streams.example())
+}
+
+// panics plants a bug where a request has nothing yet, and where it holds an endpoint.
+func panics(_ context.Context, b *Bench) (Measured, error) {
+	const secret, prompt = "drill-secret-key-93e1", "drill-secret-prompt-11c7"
+	b.expectPanic, b.expectAborted = true, 2
+	e := b.engine(mock.Config{APIKey: secret})
+	b.serveBy("a", e.URL(), settings{"api_key": secret})
+	x := b.serve()
+	status := []int{}
+	for _, function := range []string{"evenkeel/internal/route.(*Router).Pick", "evenkeel/internal/upstream.(*Endpoint).Do"} {
+		mend, err := x.plant(function)
+		b.must(err)
+		a := b.crowd(x, 1, 1, request{prompt: prompt}).answers[0]
+		b.must(mend())
+		status = append(status, a.status)
+		if a.status != http.StatusInternalServerError || a.code != "evenkeel_internal" {
+			return measured("status %d", a.status), brokenf("with a bug in %s the client got status %d %s (%s)", function, a.status, a.code, a.why)
+		}
+	}
+	t := b.crowd(x, 50, 4, request{})
+	leaked := 0
+	told := b.until(2*time.Second, func() bool { return strings.Count(x.out.text(), "panicked") == 2 })
+	for _, word := range []string{secret, prompt} {
+		leaked += strings.Count(x.out.text(), word)
+	}
+	found := measured("status %d and %d, then %d errors of %d; %d secrets in the log", status[0], status[1], t.total()-t.of(complete), t.total(), leaked)
+	return found, check(t.of(complete) == t.total() && leaked == 0 && told, "%s: %s", found, t.example())
+}
