@@ -137,7 +137,7 @@ func parseNumber(s string) (n float64, rest string, ok bool) {
 	for ; i < len(s); i++ {
 		c := s[i]
 		switch {
-		case c == '.' && scale == 0 && i+1 < len(s) && s[i+1] >= '0' && s[i+1] <= '9':
+		case c == '.' && scale == 0:
 			scale = 1
 			continue
 		case c < '0' || c > '9':

@@ -31,7 +31,7 @@ func TestCase29RetryAfter(t *testing.T) {
 	f(after("abc"), 0, false)
 	f(after(""), 0, false)
 	f(after("."), 0, false)
-	f(after("1."), 0, false)
+	f(after("1."), time.Second, true)
 	f(after("1.2.3"), 0, false)
 	f(after("1e3"), 0, false)
 	f(after("NaN"), 0, false)
