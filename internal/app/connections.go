@@ -46,11 +46,14 @@ func (a *App) Limits() (connections, bodyMemory int64) {
 }
 
 // Warnings says what in a configuration does not go with this process.
-func Warnings(c *config.Config) []config.Warning {
+func Warnings(c *config.Config) (all []config.Warning) {
 	if w, beyond := c.ConnectionsBeyond(openFiles()); beyond {
-		return []config.Warning{w}
+		all = append(all, w)
 	}
-	return nil
+	if w, isDear := dear(c); isDear {
+		all = append(all, w)
+	}
+	return all
 }
 
 // limitedListener closes connections beyond its limits as soon as they are accepted: whoever holds many cannot keep others

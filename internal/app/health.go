@@ -10,11 +10,11 @@ import (
 
 // routing are the options of the router that a configuration asks for.
 func routing(c *config.Config) route.Options {
-	return route.Options{MaxWaiting: c.Queue.MaxWaiting, Health: health(&c.HealthChecks)}
+	return route.Options{MaxWaiting: c.Queue.MaxWaiting, Health: healthRules(&c.HealthChecks)}
 }
 
-// health gives the settings as the router has them, where a zero is what was left out.
-func health(h *config.HealthChecks) route.Health {
+// healthRules gives the settings as the router has them, where a zero is what was left out.
+func healthRules(h *config.HealthChecks) route.Health {
 	return route.Health{
 		Window: h.Window, MinRequests: h.MinRequests, ErrorRate: h.ErrorRateThreshold,
 		TripAfter: h.CircuitBreaker.TripAfter, ResetAfter: h.CircuitBreaker.ResetAfter, LongestReset: h.CircuitBreaker.LongestReset,

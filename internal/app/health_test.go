@@ -12,7 +12,7 @@ func TestHealthDefaults(t *testing.T) {
 	c := config.Default()
 	want := route.DefaultHealth
 	want.SlowStart = 2 * want.ResetAfter
-	if got := health(&c.HealthChecks); got != want {
+	if got := healthRules(&c.HealthChecks); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -21,7 +21,7 @@ func TestHealthDefaults(t *testing.T) {
 func TestHealthOff(t *testing.T) {
 	c := config.Default()
 	c.HealthChecks.SlowStart, c.HealthChecks.MaxEjection = 0, 0
-	if h := health(&c.HealthChecks); h.SlowStart >= 0 || !(h.MaxEjection > 0 && h.MaxEjection < 1e-9) {
+	if h := healthRules(&c.HealthChecks); h.SlowStart >= 0 || !(h.MaxEjection > 0 && h.MaxEjection < 1e-9) {
 		t.Errorf("got %+v", h)
 	}
 }

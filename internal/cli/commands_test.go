@@ -274,6 +274,10 @@ func TestCheck(t *testing.T) {
 	mixed := write(t, filepath.Join(dir, "mixed.yaml"), "endpoints: {e: {url: http://10.0.0.1}}\nadmin_tls: {cert: old.pem, key: new.key}")
 	check(exitFailure, []string{mixed}, "mixed.yaml:2:28: admin_tls.key: ", "does not go with the certificate in ")
 	check(exitOK, []string{written}, "warning: "+written+":1:", "api_key", ", 1 warning\n")
+	probes := file("probes.yaml", "endpoints: {a: {url: http://127.0.0.1:1}}\nhealth_checks: {probe_prompt: ready?!, interval: 15s}\n"+
+		"models: {m: {providers: [{name: a, price: {input: 2.5, output: 10}}]}}\n")
+	check(exitOK, []string{probes}, "warning: "+probes+":2:17: health_checks.probe_prompt: the probes cost up to 1.07 $ a day",
+		"probes cost at most 1.07 $ a day: ", "  a/m: 5760 × ((10 × 2.5 $ + 16 × 10 $) / 1000000) = 1.07 $\n")
 	check(exitFailure, []string{policy}, "policy.yaml:2:", `no endpoint is named "a"`)
 	check(exitFailure, []string{endpoints, endpoints}, "set twice", "endpoints.yaml:1:")
 	check(exitFailure, []string{unknown}, "unknown.yaml:1:42", `"weight"`, "NOT_SET_HERE", "unknown.yaml:2:1", `"strategy"`)

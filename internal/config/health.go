@@ -150,3 +150,11 @@ func (v *validator) atLeastOne(at *path, n int) {
 		v.fail(at, "must be 1 or more, is %d", n)
 	}
 }
+
+// ProbesCost returns the warning for probes that cost so many dollars a day.
+func (c *Config) ProbesCost(dollars float64) Warning {
+	v := newValidator(c)
+	v.warn((*path)(nil).keys("health_checks", "probe_prompt"),
+		"the probes cost up to %.2f $ a day at the prices of providers; a longer interval, or a shorter answer (probe_max_tokens), costs less", dollars)
+	return v.warnings[0]
+}

@@ -279,7 +279,11 @@ func (d *decoder) laterWarnings(doc *document) {
 	}
 	for _, m := range doc.Models {
 		for i := range m.Providers {
-			note(root.keys("models", m.Name, "providers").index(i), "region", "context_window", "supports", "price")
+			at := root.keys("models", m.Name, "providers").index(i)
+			note(at, "region", "context_window", "supports")
+			if doc.HealthChecks.ProbePrompt == "" { // else check says what probes cost
+				note(at, "price")
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {

@@ -135,7 +135,6 @@ func TestGoodFile(t *testing.T) {
 testdata/good.yaml:42:52: accepted, not acted on by this version: region
 testdata/good.yaml:42:64: accepted, not acted on by this version: context_window (2 places)
 testdata/good.yaml:42:86: accepted, not acted on by this version: supports
-testdata/good.yaml:46:9: accepted, not acted on by this version: price
 testdata/good.yaml:48:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
 testdata/good.yaml:55:1: accepted, not acted on by this version: routing_rules
 testdata/good.yaml:60:1: accepted, not acted on by this version: profiles
