@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
 	"evenkeel/internal/route"
 	"evenkeel/internal/strategy"
 )
@@ -569,4 +571,17 @@ func TestCase87ModelStillLoading(t *testing.T) {
 		}
 	}
 	w.idle()
+}
+
+// TestDocsNameEveryClass: docs/errors.md has a row for every class that an answer can have.
+func TestDocsNameEveryClass(t *testing.T) {
+	page, err := os.ReadFile("../../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c := llm.ClientFault; c < llm.Connect; c++ {
+		if !strings.Contains(string(page), "\n| `"+c.String()+"` |") {
+			t.Errorf("%s is not in docs/errors.md", c)
+		}
+	}
 }
