@@ -253,12 +253,15 @@ type decayed struct {
 // penaltyHalfLife is how fast a failure is forgotten where it counts as load.
 const penaltyHalfLife = 10 * time.Second
 
+// leastPenalty is the least that counts: among idle deployments any difference would decide.
+const leastPenalty = 0.1
+
 func (d *decayed) now(now time.Time) float64 {
 	if d.value == 0 {
 		return 0
 	}
 	v := d.value * math.Exp2(-float64(max(now.Sub(d.at), 0))/float64(penaltyHalfLife))
-	if v < 0.01 {
+	if v < leastPenalty {
 		return 0
 	}
 	return v

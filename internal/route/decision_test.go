@@ -223,7 +223,10 @@ func TestLowestBreaksTiesByWeight(t *testing.T) {
 			candidates[i] = Candidate{Weight: weights[i], InFlight: int(scores[i])}
 		}
 		r := NewRound(start, &Facts{Seed: seed}, 0, candidates, 0)
-		i := r.Lowest("in_flight", func(c *Candidate) float64 { return float64(c.InFlight) })
+		i := r.Lowest(func(i int) float64 {
+			r.Note(i, "in_flight", float64(r.Candidates[i].InFlight))
+			return float64(r.Candidates[i].InFlight)
+		})
 		at, ok := where[i]
 		if !ok {
 			t.Fatalf("took candidate %d, whose score is %v", i, scores[i])

@@ -256,3 +256,25 @@ func order(t testing.TB, r *Router, kind, name string, o Override) {
 		t.Fatal(err)
 	}
 }
+
+// TestPenaltyIsForgotten: half of it every 10 s, and all of it when less than a tenth of a failure is left.
+func TestPenaltyIsForgotten(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	f := func(after time.Duration, want float64) {
+		t.Helper()
+		l := mustPick(t, r, at(after), query("m"))
+		if got := l.Decision().Candidates[0].Penalty; got != want {
+			t.Errorf("after %v: %v, want %v", after, got, want)
+		}
+		l.Done(at(after), left())
+	}
+	f(0, 0)
+	end(t, r, start, "a/m", 2, broken())
+	f(0, 2)
+	f(10*second, 1)
+	end(t, r, at(10*second), "a/m", 1, broken())
+	f(10*second, 2)
+	f(30*second, 0.5)
+	f(50*second, 0.125)
+	f(54*second, 0)
+}

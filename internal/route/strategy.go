@@ -144,14 +144,12 @@ func (r *Round) Note(i int, term string, value float64) {
 	}
 }
 
-// Lowest notes every candidate's score as the named term and returns the one with the lowest. Ties are broken
-// at random (seeded) in proportion to weight, never by position.
-func (r *Round) Lowest(term string, score func(*Candidate) float64) int {
+// Lowest returns the candidate with the lowest score. Ties are broken at random (seeded) in proportion to weight, never by
+// position. score notes its terms itself.
+func (r *Round) Lowest(score func(i int) float64) int {
 	best, lowest, tied := -1, 0.0, 0.0
 	for i := range r.Candidates {
-		c := &r.Candidates[i]
-		s := score(c)
-		r.Note(i, term, s)
+		c, s := &r.Candidates[i], score(i)
 		switch {
 		case best < 0 || s < lowest:
 			best, lowest, tied = i, s, c.Weight

@@ -42,6 +42,7 @@ func randomRounds(f func(candidates []route.Candidate, facts *route.Facts, draw 
 				c.InFlight, c.Work, c.Tokens = rng.IntN(10*busy), rng.IntN(100_000), rng.IntN(100_000)
 				c.LastPick, c.RunPicks = rng.Uint64N(1000), rng.Int64N(1000)
 				c.TTFT, c.Samples = math.Exp(4*rng.Float64()-3), rng.IntN(100)
+				c.Penalty = max(0, 5*rng.Float64()-3)
 			}
 			if busy == 3 {
 				c.InFlight, c.RunPicks = 1<<20, rng.Int64N(1<<40)

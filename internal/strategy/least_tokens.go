@@ -3,7 +3,8 @@ package strategy
 import "evenkeel/internal/route"
 
 // leastTokens takes the least outstanding token work per weight: prompts not yet prefilled plus output not
-// yet produced, as estimated at dispatch and corrected as tokens arrive.
+// yet produced, as estimated at dispatch and corrected as tokens arrive. Each failure of late counts as much as the request
+// itself.
 type leastTokens struct{}
 
 func newLeastTokens(decode func(any) error) (route.Strategy, error) {
@@ -13,5 +14,7 @@ func newLeastTokens(decode func(any) error) (route.Strategy, error) {
 func (leastTokens) String() string { return "least_tokens" }
 
 func (leastTokens) Pick(r *route.Round) int {
-	return r.Lowest("work_tokens/weight", func(c *route.Candidate) float64 { return float64(c.Work) / c.Weight })
+	return r.Lowest(func(i int) float64 {
+		return load(r, i, "work_tokens/weight", float64(r.Candidates[i].Work), float64(r.Tokens))
+	})
 }

@@ -7,8 +7,8 @@ import (
 	"evenkeel/internal/route"
 )
 
-// p2cEWMA draws two distinct candidates and takes the one with the lower (in-flight + 1) × learned TTFT,
-// per weight.
+// p2cEWMA draws two distinct candidates and takes the one with the lower (in-flight + failures of late + 1) × learned
+// TTFT, per weight. Only answers teach speed, so failures have to count as load.
 // Two choices already shorten the tail exponentially (Mitzenmacher), and replicas with the same stale view
 // do not herd on one "best" deployment.
 type p2cEWMA struct{ tuning route.Tuning }
@@ -62,7 +62,5 @@ func pair(r *route.Round) (a, b int) {
 // note scores candidate i and records the score.
 func note(r *route.Round, i int) float64 {
 	c := &r.Candidates[i]
-	score := float64(c.InFlight+1) * c.TTFT / c.Weight
-	r.Note(i, "(in_flight+1)*ttft_seconds/weight", score)
-	return score
+	return load(r, i, "(in_flight+1)*ttft_seconds/weight", float64(c.InFlight+1)*c.TTFT, c.TTFT)
 }
