@@ -83,7 +83,8 @@ var refusalWords = map[route.RefusalKind]string{
 	route.Saturated:   "all that could serve it were full",
 	route.Unavailable: "nobody could serve it",
 	route.NoModel:     "no model of this name is served",
-	route.QueueFull:   "as many requests as allowed waited for this model already",
+	route.QueueFull:   "as many requests as allowed waited for this model already, or were promised a place",
+	route.TooLate:     "so many waited for this model already that the deadline would have passed first",
 }
 
 func refusalText(kind string) string {

@@ -276,6 +276,16 @@ func retryIn(end *End) int64 {
 	return 1000
 }
 
+// comeBack words a refusal for overload. A time to come back is one at which there will be room; without one there is no
+// use in trying again soon.
+func comeBack(r *route.Refusal, code, message string) *Failure {
+	f := &Failure{Status: 503, Code: code, RetryIn: r.RetryIn.Milliseconds(), Message: message}
+	if f.Final = f.RetryIn == 0; f.Final {
+		f.Message += " The next places are promised to others."
+	}
+	return f
+}
+
 // refusalOf words a refusal for the client: it counts reasons and names no deployment but the one that was asked for.
 func refusalOf(r *route.Refusal, pin string) *Failure {
 	model := r.Decision.Model
@@ -284,8 +294,9 @@ func refusalOf(r *route.Refusal, pin string) *Failure {
 		return &Failure{Status: 404, Code: "model_not_found", Final: true,
 			Message: fmt.Sprintf("The model %q does not exist here. GET /v1/models lists those that do.", model)}
 	case route.QueueFull:
-		return &Failure{Status: 503, Code: "evenkeel_queue_full", RetryIn: 1000,
-			Message: fmt.Sprintf("Too many requests wait for model %q already.", model)}
+		return comeBack(r, "evenkeel_queue_full", fmt.Sprintf("Too many requests wait for model %q already.", model))
+	case route.TooLate:
+		return comeBack(r, "evenkeel_queue_timeout", fmt.Sprintf("So many requests wait for model %q that this one's deadline would pass before its turn.", model))
 	}
 	if counts := r.Decision.CutCounts(); len(counts) == 1 && counts[0].Cut == route.CutPinned {
 		return &Failure{Status: 400, Code: "evenkeel_no_deployment", Final: true,

@@ -223,6 +223,14 @@ func (x *Exchange) deadline() time.Duration {
 	return d
 }
 
+// until is when the deadline passes, zero if there is none.
+func (x *Exchange) until() time.Time {
+	if d := x.deadline(); d > 0 {
+		return x.rec.Started.Add(d)
+	}
+	return time.Time{}
+}
+
 func (x *Exchange) deadlinePassed(now time.Time) bool {
 	d := x.deadline()
 	return d > 0 && !now.Before(x.rec.Started.Add(d))
@@ -239,7 +247,7 @@ func (x *Exchange) try(now time.Time) {
 	}
 	x.charged = again
 	for {
-		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried, Away: x.away, Lease: &x.leases[0]}
+		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried, Away: x.away, Until: x.until(), Lease: &x.leases[0]}
 		if x.draw == 0 {
 			q.Decision = &x.rec.decision
 		}

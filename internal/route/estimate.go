@@ -126,6 +126,7 @@ type modelStats struct {
 	output        mean
 	bytesPerToken mean
 	speeds        [sizeClasses]recent // times to first token by size
+	overload      overload
 }
 
 type mean struct {

@@ -22,11 +22,12 @@ type Facts struct {
 // Query asks the Router for one attempt of a request.
 type Query struct {
 	Facts *Facts
-	Model string   // the model of this attempt: the one asked for, or a fallback
-	Draw  int      // ordinal of this decision within the request; seeds it together with Facts.Seed
-	Tried []string // IDs of deployments that this request already tried for this model
-	Away  []string // failure domains to stay out of, if there is another
-	Apart []string // names of endpoints that may not serve: a hedge to the same place would wait for the same fault
+	Model string    // the model of this attempt: the one asked for, or a fallback
+	Draw  int       // ordinal of this decision within the request; seeds it together with Facts.Seed
+	Tried []string  // IDs of deployments that this request already tried for this model
+	Away  []string  // failure domains to stay out of, if there is another
+	Until time.Time // who cannot be served by then need not wait, zero = waits for ever
+	Apart []string  // names of endpoints that may not serve: a hedge to the same place would wait for the same fault
 
 	// Memory for the answer, so that who asks often need not allocate it; nil allocates. What was in it is lost. The
 	// Lease must have ended before its memory is given again; a Decision is never changed once it was returned.

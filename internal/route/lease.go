@@ -169,6 +169,7 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	l.done = true
 	l.node.work -= l.work
 	l.release()
+	l.pool.stats.overload.drain.ended(now.Sub(l.begun))
 	l.settle(now, o)
 	l.learn(now, o)
 	for i := range l.marks[:l.nmarks] {

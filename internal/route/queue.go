@@ -35,7 +35,7 @@ func (q *Query) class() class {
 }
 
 // Wait puts the query in the queue. wakeUp is called once, without any lock, when the Ticket has a Result;
-// that may be before Wait returns, and while Cancel runs. A full queue is a Refusal.
+// that may be before Wait returns, and while Cancel runs. A Refusal says that the queue is full or too slow.
 func (r *Router) Wait(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal) {
 	t, refusal, woken := r.enqueue(now, q, wakeUp)
 	wake(woken)
@@ -45,8 +45,8 @@ func (r *Router) Wait(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal)
 func (r *Router) enqueue(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.maxWaiting > 0 && r.waiting[q.Model] >= r.maxWaiting {
-		return nil, r.bare(now, &q, QueueFull), nil
+	if refusal := r.turnAway(now, &q); refusal != nil {
+		return nil, refusal, nil
 	}
 	c := q.class()
 	if r.queues[c] == nil {
@@ -56,6 +56,9 @@ func (r *Router) enqueue(now time.Time, q Query, wakeUp func()) (*Ticket, *Refus
 	t := &Ticket{router: r, query: q, wake: wakeUp, queue: r.queues[c], seq: r.seq}
 	t.element = t.queue.waiting.PushBack(t)
 	r.waiting[q.Model]++
+	if !q.Until.IsZero() {
+		r.timely++
+	}
 	return t, nil, r.sweep(now)
 }
 
@@ -86,7 +89,7 @@ func (t *Ticket) withdraw(now time.Time) (unused *Lease, woken []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t.element != nil {
-		r.drop(t)
+		r.drop(now, t)
 		return nil, r.sweep(now) // those behind it may have waited for it
 	}
 	if t.taken {
@@ -96,13 +99,19 @@ func (t *Ticket) withdraw(now time.Time) (unused *Lease, woken []*Ticket) {
 	return unused, nil
 }
 
-func (r *Router) drop(t *Ticket) {
+func (r *Router) drop(now time.Time, t *Ticket) {
+	m := t.query.Model
+	if o := r.overloadOf(m); o != nil {
+		o.advance(now, r.waiting[m])
+	}
 	t.queue.waiting.Remove(t.element)
 	t.element = nil
 	if t.queue.waiting.Len() == 0 {
 		delete(r.queues, t.queue.class)
 	}
-	m := t.query.Model
+	if !t.query.Until.IsZero() {
+		r.timely--
+	}
 	if r.waiting[m]--; r.waiting[m] == 0 {
 		delete(r.waiting, m)
 	}
@@ -117,6 +126,7 @@ func (r *Router) sweep(now time.Time) (woken []*Ticket) {
 	}
 	r.sweeps++
 	r.due = time.Time{}
+	woken = r.review(now)
 	fronts := make([]*list.Element, 0, len(r.queues))
 	for _, q := range r.queues {
 		fronts = append(fronts, q.waiting.Front())
@@ -134,8 +144,10 @@ func (r *Router) sweep(now time.Time) (woken []*Ticket) {
 			continue
 		}
 		fronts[first] = fronts[first].Next()
-		r.drop(t)
-		t.lease, t.refusal = r.choose(now, t.query, r.sweeps)
+		r.drop(now, t)
+		if t.lease, t.refusal = r.choose(now, t.query, r.sweeps); t.lease != nil {
+			t.lease.pool.stats.overload.drain.served++
+		}
 		woken = append(woken, t)
 	}
 }

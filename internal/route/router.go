@@ -33,6 +33,8 @@ type Router struct {
 	part       *member // see apportion
 	round      Round
 	soonest    time.Duration // until a limit per minute has room for who was looked at last, 0 = none has to be waited for
+	timely     int           // waiters with a deadline
+	reviewed   time.Time     // when it was last seen whether waiters can be served in time
 	due        time.Time     // when waiters are to be looked at again, zero = when something ends
 	scratch    []float32
 }
@@ -228,18 +230,19 @@ const (
 	Saturated   RefusalKind = iota // somebody is eligible but has no room: waiting helps
 	Unavailable                    // nobody is eligible
 	NoModel                        // the fleet does not know the model
-	QueueFull                      // too many wait already
+	QueueFull                      // too many wait already, or were promised a place
+	TooLate                        // those who wait would not leave room before Query.Until
 )
 
 func (k RefusalKind) String() string {
-	return [...]string{"saturated", "unavailable", "no_model", "queue_full"}[k]
+	return [...]string{"saturated", "unavailable", "no_model", "queue_full", "too_late"}[k]
 }
 
 // Refusal says why a query got no lease.
 type Refusal struct {
 	Kind     RefusalKind
 	Decision *Decision
-	RetryIn  time.Duration // Unavailable: until the soonest candidate may be tried again, 0 = unknown
+	RetryIn  time.Duration // Unavailable: until the soonest candidate may be tried again; QueueFull, TooLate: until a place that is kept. 0 = unknown
 }
 
 // bare is a refusal for which no candidate was looked at.
@@ -260,10 +263,12 @@ func (r *Router) pick(now time.Time, q Query) (*Lease, *Refusal, []*Ticket) {
 	defer r.mu.Unlock()
 	if len(r.queues) == 0 {
 		l, refusal := r.choose(now, q, 0)
+		r.arrived(now, &q, l)
 		return l, refusal, nil
 	}
 	woken := r.sweep(now) // nobody overtakes: what waiters claim stays claimed
 	l, refusal := r.choose(now, q, r.sweeps)
+	r.arrived(now, &q, l)
 	return l, refusal, woken
 }
 
@@ -342,6 +347,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 	}
 	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast, &r.scratch) * float64(time.Second))
 	n.picked = now
+	p.stats.overload.drain.running++
 	for _, u := range n.units {
 		free, trial := u.breaker.admits(now)
 		trial = trial && free // in a panic requests pass beside the trial
