@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +35,7 @@ type App struct {
 
 	mu       sync.Mutex // serialises changes of the generation
 	reports  map[string]discovery.Report
+	hosts    map[string]resolved // whose addresses are endpoints
 	requests connected           // the endpoints as requests reach them
 	probes   connected           // and as discovery does
 	held     map[string]bool     // endpoints that are up and not announced: they are about to say more
@@ -117,12 +117,7 @@ func (a *App) Reload(c *config.Config) error {
 	for _, setting := range changed {
 		a.logger.Warn("a changed setting takes effect only after a restart", "setting", setting)
 	}
-	if !reflect.DeepEqual(targets(old), targets(kept)) {
-		select {
-		case a.wake <- struct{}{}:
-		default:
-		}
-	}
+	a.changed()
 	return nil
 }
 
@@ -157,14 +152,13 @@ func keepFixed(old, c *config.Config) (kept *config.Config, changed []string) {
 func (a *App) adopt(c *config.Config) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	reports := map[string]discovery.Report{}
-	for i := range c.Endpoints {
-		e := &c.Endpoints[i]
-		if r, ok := a.reports[e.Name]; ok && r.Target.URL == e.URL {
-			reports[e.Name] = r
+	hosts := map[string]resolved{}
+	for _, host := range poolHosts(c) {
+		if r, known := a.hosts[host]; known {
+			hosts[host] = r
 		}
 	}
-	if err := a.rebuild(c, reports); err != nil {
+	if err := a.rebuild(c, hosts, a.reports); err != nil {
 		return err
 	}
 	a.router.Configure(routing(c))
@@ -172,13 +166,21 @@ func (a *App) adopt(c *config.Config) error {
 	return nil
 }
 
-// rebuild makes and swaps in a generation. Callers hold mu.
-func (a *App) rebuild(c *config.Config, reports map[string]discovery.Report) error {
-	requests, probes, err := a.connect(c, reports)
+// rebuild makes and swaps in a generation, and forgets the reports of who left. Callers hold mu.
+func (a *App) rebuild(c *config.Config, hosts map[string]resolved, known map[string]discovery.Report) error {
+	f := fleet(c, hosts)
+	reports := map[string]discovery.Report{}
+	for i := range f.Endpoints {
+		e := &f.Endpoints[i]
+		if r, ok := known[e.Name]; ok && r.Target.URL == e.URL {
+			reports[e.Name] = r
+		}
+	}
+	requests, probes, err := a.connect(f, reports)
 	if err != nil {
 		return err
 	}
-	g, err := build(c, reports, requests.endpoints)
+	g, err := build(c, f, reports, requests.endpoints)
 	if err != nil {
 		return err
 	}
@@ -190,8 +192,8 @@ func (a *App) rebuild(c *config.Config, reports map[string]discovery.Report) err
 	}
 	a.requests.close(requests)
 	a.probes.close(probes)
-	a.reports, a.requests, a.probes = reports, requests, probes
-	a.warnUnlisted(c)
+	a.hosts, a.reports, a.requests, a.probes = hosts, reports, requests, probes
+	a.warnUnlisted(f)
 	return nil
 }
 
@@ -199,10 +201,11 @@ func (a *App) rebuild(c *config.Config, reports map[string]discovery.Report) err
 func (a *App) found(r discovery.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	defer a.looked()
 	g := a.current.Load()
 	var e *config.Endpoint
-	for i := range g.Config.Endpoints {
-		if c := &g.Config.Endpoints[i]; c.Name == r.Target.Name && c.URL == r.Target.URL {
+	for i := range g.fleet.Endpoints {
+		if c := &g.fleet.Endpoints[i]; c.Name == r.Target.Name && c.URL == r.Target.URL {
 			e = c
 		}
 	}
@@ -225,45 +228,9 @@ func (a *App) found(r discovery.Report) {
 		reports[name] = report
 	}
 	reports[r.Target.Name] = r
-	if err := a.rebuild(g.Config, reports); err != nil {
+	if err := a.rebuild(g.Config, a.hosts, reports); err != nil {
 		a.logger.Error("what was found at an endpoint could not be used", "endpoint", r.Target.Name, "error", err)
 	}
-	if len(a.reports) == len(g.Config.Endpoints) {
-		a.firstOnce.Do(func() { close(a.first) })
-	}
-}
-
-// targets lists whom discovery asks.
-func targets(c *config.Config) []discovery.Target {
-	list := make([]discovery.Target, len(c.Endpoints))
-	for i := range c.Endpoints {
-		e := &c.Endpoints[i]
-		list[i] = discovery.Target{Name: e.Name, URL: e.URL, Kind: e.Kind, APIKey: e.APIKey, Models: e.Models}
-	}
-	return list
-}
-
-// watch runs discovery, and starts it over when there are others to ask.
-func (a *App) watch(ctx context.Context) {
-	for ctx.Err() == nil {
-		round, stop := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() { // ends with round
-			defer close(done)
-			discovery.Watch(round, targets(a.current.Load().Config), discovery.Options{Way: a.way, Out: a.out}, a.found)
-		}()
-		select {
-		case <-ctx.Done():
-		case <-a.wake:
-		}
-		stop()
-		<-done
-	}
-}
-
-// out reports whether requests to a target are held back.
-func (a *App) out(t discovery.Target) bool {
-	return a.router.Out(time.Now(), route.Scope{Kind: route.EndpointScope, Name: t.Name, URL: t.URL})
 }
 
 // tickEvery is the coarsest grain of what comes by time alone.
@@ -303,8 +270,8 @@ func (a *App) Summary() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g := a.current.Load()
-	endpoints := count(len(g.Config.Endpoints), "endpoint")
-	if len(a.reports) < len(g.Config.Endpoints) {
+	endpoints := count(max(len(g.fleet.Endpoints), len(g.Config.Endpoints)), "endpoint")
+	if len(a.reports) < len(g.fleet.Endpoints) || len(a.hosts) < len(poolHosts(g.Config)) {
 		return endpoints
 	}
 	return endpoints + ", " + count(len(g.Proxy.Models), "model")

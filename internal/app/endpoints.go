@@ -54,7 +54,7 @@ func (a *App) connect(c *config.Config, reports map[string]discovery.Report) (re
 	for i := range c.Endpoints {
 		e := &c.Endpoints[i]
 		o := upstream.Options{
-			Name: e.Name, URL: e.URL, ConnectTimeout: c.Deadlines.Connect, Proxy: e.Proxy,
+			Name: e.Name, URL: e.URL, Address: e.Address, ConnectTimeout: c.Deadlines.Connect, Proxy: e.Proxy,
 			TLS: upstream.TLS{CA: e.TLS.CA, Cert: e.TLS.Cert, Key: e.TLS.Key, ServerName: e.TLS.ServerName},
 		}
 		o.Kind = generic // what a kind wants to see, probes say themselves

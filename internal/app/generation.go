@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"runtime/debug"
 	"slices"
@@ -27,6 +28,7 @@ import (
 type Generation struct {
 	Config *config.Config
 	Proxy  proxy.Generation
+	fleet  *config.Config // Config with each pool replaced by its members as known then
 	pools  []route.PoolSpec
 }
 
@@ -49,15 +51,16 @@ func CheckStrategy(s config.Strategy) error {
 
 // builder makes a Generation. reports hold what discovery found, by endpoint name.
 type builder struct {
-	config  *config.Config
+	written *config.Config
+	config  *config.Config // with the members of pools
 	reports map[string]discovery.Report
 	pools   map[string]*route.PoolSpec
 	limits  map[string]config.Limits // of configured deployments, by ID
 	owners  map[string]string        // model → owned_by
 }
 
-func build(c *config.Config, reports map[string]discovery.Report, endpoints map[string]*upstream.Endpoint) (*Generation, error) {
-	b := &builder{config: c, reports: reports, pools: map[string]*route.PoolSpec{}, limits: map[string]config.Limits{}, owners: map[string]string{}}
+func build(c, fleet *config.Config, reports map[string]discovery.Report, endpoints map[string]*upstream.Endpoint) (*Generation, error) {
+	b := &builder{written: c, config: fleet, reports: reports, pools: map[string]*route.PoolSpec{}, limits: map[string]config.Limits{}, owners: map[string]string{}}
 	if err := b.configured(); err != nil {
 		return nil, err
 	}
@@ -65,7 +68,7 @@ func build(c *config.Config, reports map[string]discovery.Report, endpoints map[
 	if err := b.strategies(); err != nil {
 		return nil, err
 	}
-	g := &Generation{Config: c}
+	g := &Generation{Config: c, fleet: fleet}
 	for _, name := range slices.Sorted(maps.Keys(b.pools)) {
 		g.pools = append(g.pools, *b.pools[name])
 	}
@@ -94,7 +97,7 @@ func (b *builder) configured() error {
 // discovered adds what endpoints serve under its own name, unless the configuration says where a model is served.
 func (b *builder) discovered() {
 	placed := map[string]bool{}
-	for _, m := range b.config.Models {
+	for _, m := range b.written.Models {
 		placed[m.Name] = len(m.Providers) > 0
 	}
 	for i := range b.config.Endpoints {
@@ -112,11 +115,13 @@ func (b *builder) discovered() {
 			pool.Deployments = append(pool.Deployments, b.deployment(e, name, 1, b.limits[deploymentID(e, name)]))
 		}
 	}
-	if len(b.config.Endpoints) == 1 { // a request without a model has one place to go
-		e := &b.config.Endpoints[0]
-		d := b.deployment(e, "", 1, config.Limits{})
-		d.Limits = route.Limits{}
-		b.pools[""] = &route.PoolSpec{Deployments: []route.Deployment{d}}
+	if len(b.written.Endpoints) == 1 { // a request without a model has one place to go
+		b.pools[""] = &route.PoolSpec{}
+		for i := range b.config.Endpoints {
+			d := b.deployment(&b.config.Endpoints[i], "", 1, config.Limits{})
+			d.Limits = route.Limits{}
+			b.pools[""].Deployments = append(b.pools[""].Deployments, d)
+		}
 	}
 }
 
@@ -152,7 +157,7 @@ func (b *builder) deployment(e *config.Endpoint, model string, weight float64, l
 	}
 	return route.Deployment{
 		ID: deploymentID(e, model), Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
-		Domain: domain(e.URL),
+		Domain: cmp.Or(hostOf(e.Address), domain(e.URL)),
 		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens, RPM: limits.RPM, TPM: limits.TPM},
 		Scopes: b.scopes(e),
 	}
@@ -165,6 +170,12 @@ func domain(address string) string {
 		return ""
 	}
 	return u.Hostname()
+}
+
+// hostOf is the host of an address; empty if there is none.
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
 }
 
 // scopes are what a deployment shares with others: its endpoint, and its credential if it has one.
@@ -180,7 +191,8 @@ func (b *builder) scopes(e *config.Endpoint) []route.Scope {
 func (b *builder) credential(e *config.Endpoint) route.Scope {
 	host := domain(e.URL)
 	first := slices.IndexFunc(b.config.Endpoints, func(o config.Endpoint) bool { return o.APIKey.Equal(e.APIKey) && domain(o.URL) == host })
-	return route.Scope{Kind: route.CredentialScope, Name: b.config.Endpoints[first].Name, URL: host}
+	name, _, _ := strings.Cut(b.config.Endpoints[first].Name, "@") // members of a pool come and go
+	return route.Scope{Kind: route.CredentialScope, Name: name, URL: host}
 }
 
 func deploymentID(e *config.Endpoint, model string) string { return e.Name + "/" + model }
@@ -244,6 +256,7 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 			}
 		}
 	}
+	g.Unanswered += b.emptyPools()
 	for name, pool := range b.pools {
 		g.Chains[name] = []string{name}
 		if name != "" && len(pool.Deployments) > 0 {
@@ -259,6 +272,17 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 	}
 	slices.SortFunc(g.Models, func(a, b proxy.Model) int { return strings.Compare(a.ID, b.ID) })
 	return g
+}
+
+// emptyPools is the number of pools without a member.
+func (b *builder) emptyPools() (n int) {
+	for i := range b.written.Endpoints {
+		pool := &b.written.Endpoints[i]
+		if _, isPool := pool.PoolHost(); isPool && !slices.ContainsFunc(b.config.Endpoints, func(e config.Endpoint) bool { return strings.HasPrefix(e.Name, pool.Name+"@") }) {
+			n++
+		}
+	}
+	return n
 }
 
 func deadlines(c *config.Config) exchange.Deadlines {

@@ -213,7 +213,7 @@ func TestReloadKeepsWhatWasLearned(t *testing.T) {
 	}
 }
 
-// What is known about an endpoint that is down stays known over a reload, also one that starts all watches anew.
+// What is known about an endpoint that is down stays known over a reload, also one that starts its watch anew.
 func TestReloadWhileAnEndpointIsDown(t *testing.T) {
 	up := engine(t, mock.Config{Name: "up", Models: []string{"m"}})
 	down := engine(t, mock.Config{Name: "down", Models: []string{"own"}})
@@ -222,7 +222,7 @@ func TestReloadWhileAnEndpointIsDown(t *testing.T) {
 	w.serves("m", "own")
 	down.Kill()
 	other := engine(t, mock.Config{Name: "other", Models: []string{"more"}})
-	w.reload(text + fmt.Sprintf("  other: {url: %q}\n", other.URL()))
+	w.reload(strings.Replace(text, "down: {", "down: {kind: openai-compatible, ", 1) + fmt.Sprintf("  other: {url: %q}\n", other.URL()))
 	w.serves("m", "more", "own")
 	w.logged("endpoint stopped answering; requests go elsewhere until it is back", "down")
 	if a := w.chat("own"); a.status != http.StatusServiceUnavailable && a.status != http.StatusBadGateway {

@@ -40,6 +40,8 @@ type Config struct {
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
 	// HoldTimeout is how long the start of a stream may be held back so that it can still move to another deployment.
 	HoldTimeout time.Duration `yaml:"hold_timeout"`
+	// DNSServer is the ip:port of the server that is asked for the addresses of pools; empty asks those of the system.
+	DNSServer string `yaml:"dns_server"`
 	// Endpoints and Models are in the order of the files.
 	Endpoints    []Endpoint   `yaml:"endpoints,named"`
 	Models       []Model      `yaml:"models,named"`
@@ -77,8 +79,10 @@ type Connections struct {
 type Endpoint struct {
 	Name string `yaml:"-"`
 	// URL is canonical: scheme, lower-case host, port unless it is the scheme's own, perhaps a path, without a final
-	// slash and without a final /v1.
+	// slash and without a final /v1. With dns+ in front it is a pool: PoolHost and Member tell of it.
 	URL string `yaml:"url,url"`
+	// Address is where a member of a pool listens, host:port, in place of the host in its URL. Empty for all others.
+	Address string `yaml:"-"`
 	// Kind is one of Kinds, or empty: then the endpoint is asked what it is.
 	Kind string `yaml:"kind"`
 	// APIKey is sent upstream; empty sends none.

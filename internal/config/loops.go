@@ -12,7 +12,7 @@ import (
 func (v *validator) loops(listen, admin, metrics listener) {
 	for i := range v.config.Endpoints {
 		e := &v.config.Endpoints[i]
-		u, err := url.Parse(e.URL)
+		u, err := url.Parse(strings.TrimPrefix(e.URL, poolPrefix))
 		if err != nil || e.URL == "" || e.Proxy != "" {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -17,6 +18,9 @@ var apiPaths = []string{
 	"/v1/responses", "/responses", "/v1/embeddings", "/embeddings", "/v1/models",
 }
 
+// poolPrefix stands before the scheme of a pool's URL: each address of the host is an endpoint of its own.
+const poolPrefix = "dns+"
+
 // canonicalURL checks the address of an endpoint and brings it into one form: lower-case scheme and host, no default
 // port, no final slash and no final /v1, since requests bring their own /v1/... . Its errors never hold the address.
 func canonicalURL(text string) (string, error) {
@@ -24,13 +28,16 @@ func canonicalURL(text string) (string, error) {
 		return "", errors.New("needs http:// or https:// in front")
 	}
 	u, err := url.Parse(text)
-	if err != nil {
+	switch {
+	case err != nil && strings.Contains(text, "://["):
+		return "", errIPv6
+	case err != nil:
 		return "", errors.New("is not a URL such as http://10.0.0.1:8000")
 	}
-	scheme := strings.ToLower(u.Scheme)
+	scheme, isPool := strings.CutPrefix(strings.ToLower(u.Scheme), poolPrefix)
 	switch {
-	case scheme == "dns+http" || scheme == "dns+https":
-		return "", errors.New("is a scheme that this version does not have; write one endpoint per address")
+	case scheme != "http" && scheme != "https" && isPool:
+		return "", errors.New("must start with dns+http:// or dns+https://")
 	case scheme != "http" && scheme != "https":
 		return "", errors.New("must start with http:// or https://")
 	case u.User != nil:
@@ -51,7 +58,42 @@ func canonicalURL(text string) (string, error) {
 		}
 	}
 	path = strings.TrimRight(strings.TrimSuffix(path, "/v1"), "/")
+	if isPool {
+		if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+			return "", errors.New("holds an address, and dns+ is for a name that has several; write it without dns+")
+		}
+		scheme = poolPrefix + scheme
+	}
 	return scheme + "://" + host + path, nil
+}
+
+// PoolHost returns the name whose addresses are this endpoint's members; false if it is a single endpoint.
+func (e *Endpoint) PoolHost() (host string, ok bool) {
+	rest, ok := strings.CutPrefix(e.URL, poolPrefix)
+	if !ok {
+		return "", false
+	}
+	u, err := url.Parse(rest)
+	if err != nil {
+		return "", false
+	}
+	return u.Hostname(), true
+}
+
+// Member returns the endpoint that a pool has at an address: like the pool, and named after both. The name of the host
+// stays in its URL, for the Host header and TLS.
+func (e *Endpoint) Member(address netip.Addr) Endpoint {
+	m := *e
+	m.URL = strings.TrimPrefix(e.URL, poolPrefix)
+	port := "80"
+	if u, err := url.Parse(m.URL); err == nil && u.Port() != "" {
+		port = u.Port()
+	} else if strings.HasPrefix(m.URL, "https:") {
+		port = "443"
+	}
+	m.Address = net.JoinHostPort(address.String(), port)
+	m.Name = e.Name + "@" + m.Address
+	return m
 }
 
 // canonicalProxy checks the address of an egress proxy. Its errors never hold the address.
@@ -76,11 +118,13 @@ func canonicalProxy(text string) (string, error) {
 	return "http://" + host, nil
 }
 
+var errIPv6 = errors.New("has an IPv6 address that is not one; write it as in http://[::1]:8000")
+
 func canonicalHost(u *url.URL, scheme string) (string, error) {
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if strings.Contains(host, ":") {
 		if net.ParseIP(strings.SplitN(host, "%", 2)[0]) == nil {
-			return "", errors.New("has an IPv6 address that is not one")
+			return "", errIPv6
 		}
 		host = "[" + strings.ReplaceAll(host, "%", "%25") + "]"
 	}

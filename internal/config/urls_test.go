@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -37,6 +38,33 @@ func TestCanonicalURL(t *testing.T) {
 	f("http://[FE80::1%25eth0]:8000", "http://[fe80::1%25eth0]:8000")
 	f("http://[::1]", "http://[::1]")
 	f("http://10.0.0.1:8000", "http://10.0.0.1:8000")
+	f("DNS+HTTP://VLLM-Headless:8000/v1", "dns+http://vllm-headless:8000")
+	f("dns+https://vllm:443/base/", "dns+https://vllm/base")
+}
+
+func TestPoolMembers(t *testing.T) {
+	f := func(poolURL, host, address, want string) {
+		t.Helper()
+		pool := Endpoint{Name: "pool", URL: poolURL, Weight: 2, Models: []string{"m"}}
+		if got, ok := pool.PoolHost(); got != host || !ok {
+			t.Errorf("%s: host %q %v, want %q", poolURL, got, ok, host)
+		}
+		m := pool.Member(netip.MustParseAddr(address))
+		if got := m.Name + " " + m.URL + " " + m.Address; got != want || m.Weight != 2 || len(m.Models) != 1 {
+			t.Errorf("%s at %s: got %s, want %s", poolURL, address, got, want)
+		}
+		if _, ok := m.PoolHost(); ok {
+			t.Errorf("%s: a member is a pool", poolURL)
+		}
+	}
+	f("dns+http://vllm:8000", "vllm", "10.0.0.7", "pool@10.0.0.7:8000 http://vllm:8000 10.0.0.7:8000")
+	f("dns+http://vllm:8000/base", "vllm", "fd00::7", "pool@[fd00::7]:8000 http://vllm:8000/base [fd00::7]:8000")
+	f("dns+http://vllm", "vllm", "10.0.0.7", "pool@10.0.0.7:80 http://vllm 10.0.0.7:80")
+	f("dns+https://vllm.example", "vllm.example", "10.0.0.7", "pool@10.0.0.7:443 https://vllm.example 10.0.0.7:443")
+	single := Endpoint{URL: "http://vllm:8000"}
+	if host, ok := single.PoolHost(); ok {
+		t.Errorf("a single endpoint is a pool of %q", host)
+	}
 }
 
 func TestFromURLs(t *testing.T) {

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -122,6 +123,9 @@ func (v *validator) content() {
 	v.oneOf(root.key("auth"), c.Auth, "", AuthNone)
 	v.oneOf(root.key("credentials"), c.Credentials, "", CredentialsClient)
 	v.headers()
+	if _, err := netip.ParseAddrPort(c.DNSServer); err != nil && c.DNSServer != "" {
+		v.fail(root.key("dns_server"), "must be an IP address and a port such as 10.0.0.53:53, is %s", show(c.DNSServer))
+	}
 	v.endpoints()
 	v.models()
 	v.virtualKeys()
@@ -238,12 +242,15 @@ func (v *validator) endpoints() {
 	first := map[address]string{}
 	for _, e := range v.config.Endpoints {
 		at := all.key(e.Name)
-		v.name(at, e.Name, "/#")
+		v.name(at, e.Name, "/#@")
 		v.endpointURL(at, e)
+		if _, pool := e.PoolHost(); pool && e.Proxy != "" {
+			v.fail(at.key("proxy"), "does not go with a dns+ url, whose addresses are connected to directly; remove one of them")
+		}
 		if e.Kind != "" && !slices.Contains(Kinds, e.Kind) {
 			v.fail(at.key("kind"), "unknown kind %s%s", show(e.Kind), DidYouMean(e.Kind, Kinds))
 		}
-		if t := (EndpointTLS{}); e.TLS != t && strings.HasPrefix(e.URL, "http://") {
+		if t := (EndpointTLS{}); e.TLS != t && strings.HasPrefix(strings.TrimPrefix(e.URL, poolPrefix), "http://") {
 			v.fail(at.key("tls"), "is for https:// and the url is %s; write https, or remove tls", showURL(e.URL))
 		}
 		if name := e.TLS.ServerName; v.written(at.keys("tls", "server_name")) && !hostName.MatchString(name) {

@@ -19,7 +19,7 @@ const (
 	noTTL = 30 * time.Second
 	// firstRetry and longestRetry are the time to the next look-up after one that brought no address; it doubles.
 	firstRetry   = time.Second
-	longestRetry = 10 * time.Second
+	longestRetry = 5 * time.Second
 	// lookupTimeout bounds one look-up: the system's resolver asks each of its servers twice, for 5 s each.
 	lookupTimeout = 10 * time.Second
 	// maxAddresses bounds those of one name.

@@ -68,8 +68,8 @@ func TestAddressesAfterLookups(t *testing.T) {
 	f("one gone, of the other nothing is known", "[10.0.0.1] next 1s "+errServer.Error(), [2]records{four("10.0.0.1"), none}, [2]records{none, {err: errServer}})
 	f("the name is gone", "[10.0.0.1] next 1s gone", [2]records{four("10.0.0.1"), none}, [2]records{none, none})
 	f("it was never there", "[] next 1s gone", [2]records{none, none})
-	f("failures are farther and farther apart", "[] next 8s gone", [2]records{none, none}, [2]records{none, none}, [2]records{none, none}, [2]records{none, none})
-	f("but not for ever", "[] next 10s gone", slices.Repeat([][2]records{{none, none}}, 9)...)
+	f("failures are farther and farther apart", "[] next 4s gone", [2]records{none, none}, [2]records{none, none}, [2]records{none, none})
+	f("but not for ever", "[] next 5s gone", slices.Repeat([][2]records{{none, none}}, 9)...)
 	f("a success starts anew", "[10.0.0.1] next 1s gone", slices.Concat(slices.Repeat([][2]records{{none, none}}, 9), [][2]records{{four("10.0.0.1"), none}, {none, none}})...)
 }
 
