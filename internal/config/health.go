@@ -9,7 +9,7 @@ import (
 type HealthChecks struct {
 	// Interval is from one probe of a deployment or endpoint to the next. 0 sends none.
 	Interval time.Duration `yaml:"interval"`
-	// Timeout is for one probe, whole answer included.
+	// Timeout is for one probe: until its answer begins.
 	Timeout time.Duration `yaml:"timeout"`
 	// ProbePrompt is what deployments are asked; empty asks none, and only the free pages of engines are looked at.
 	ProbePrompt string `yaml:"probe_prompt"`
