@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// sizeClasses and loadClasses are powers of four: of uncached prompt tokens from 64 on, and of requests in flight.
+// sizeClasses and loadClasses are powers of four: of uncached prompt tokens from 64 on, and of requests in flight with the
+// one at hand.
 const (
 	sizeClasses = 6 // up to 64, 256, 1024, 4096, 16384, and more
-	loadClasses = 5 // up to 1, 4, 16, 64, and more
+	loadClasses = 5 // alone, with up to 3 others, 15, 63, and more
 )
 
 func sizeClass(tokens int) int { return min(powersOfFour(tokens, 64), sizeClasses-1) }
-func loadClass(inFlight int) int {
-	return min(powersOfFour(inFlight, 1), loadClasses-1)
+func loadClass(others int) int {
+	return min(bits.Len(uint(max(others, 0)))+1, 2*loadClasses-1) / 2
 }
 
 // powersOfFour is how often first must be multiplied by four to reach n.
@@ -36,8 +37,8 @@ const (
 	calmThreshold = 0.8 // below this part of the threshold all is well again
 	calmOwn       = 0.5 // and below this part of slowOwn
 	slowHalfLife  = 10 * time.Second
-	mostRatio     = 100.0 // larger ones count as this
-	mostWeight    = 0.5   // of one answer
+	slowest       = 10.0 // times the yardstick; the share is the smallest then, and more would only take longer to forget
+	mostWeight    = 0.5  // of one answer
 )
 
 // slowness is how a deployment's first tokens come, held against its yardstick. The zero value is as usual.
@@ -55,7 +56,6 @@ type gauge struct {
 }
 
 func (g *gauge) add(now time.Time, ratio, calm float64) {
-	ratio = min(ratio, mostRatio)
 	w := mostWeight
 	if !g.at.IsZero() {
 		w = min(w, 1-math.Exp2(-float64(max(now.Sub(g.at), 0))/float64(slowHalfLife)))
@@ -97,9 +97,9 @@ func (s *slowness) judge(now time.Time, h *Health, seconds, usual float64, uncac
 	late := seconds > h.TTFTOpen.Seconds()
 	switch {
 	case small && h.TTFTThreshold > 0:
-		s.threshold.add(now, seconds/h.TTFTThreshold.Seconds(), calmThreshold)
+		s.threshold.add(now, min(seconds/h.TTFTThreshold.Seconds(), slowest), calmThreshold)
 	case usual > 0:
-		s.own.add(now, seconds/usual/slowOwn, calmOwn)
+		s.own.add(now, min(seconds/usual, slowest)/slowOwn, calmOwn)
 		late = late && (small || seconds > slowOwn*usual)
 	default:
 		late = late && small
@@ -118,43 +118,53 @@ type pace [sizeClasses][loadClasses]usual
 type usual struct {
 	seconds float64
 	n       int
+	row     int // outliers in a row
 	at      time.Time
 }
 
 const (
 	paceMemory   = 100              // answers after which the mean becomes exponential
-	paceOutlier  = 2.0              // multiples of the mean from which on an answer says more about now than about usually
-	paceHalfLife = 10 * time.Minute // in which such answers become usual
+	paceBorrowed = 20               // answers that what another load took counts as, and the least that one outlier is held against
+	paceOutlier  = 2.0              // multiples of the mean that make an outlier
+	paceOutliers = 2                // so many in a row are part of what is usual; more say something about now
+	paceHalfLife = 10 * time.Minute // in which those become usual
 	paceMostStep = 0.1              // the most that one of them counts
 )
 
-// of returns what is usual, by the nearest load that was seen and is not larger, else the nearest above; 0 = not known.
-func (p *pace) of(uncached, inFlight int) float64 {
+// of returns what is usual, 0 if that is not known: for this load, else for the nearest that was seen.
+func (p *pace) of(uncached, others int) float64 {
+	return p.nearest(uncached, others).seconds
+}
+
+func (p *pace) nearest(uncached, others int) usual {
 	row := &p[sizeClass(uncached)]
-	load := loadClass(inFlight)
+	load := loadClass(others)
 	for l := load; l >= 0; l-- {
 		if row[l].n > 0 {
-			return row[l].seconds
+			return row[l]
 		}
 	}
 	for l := load + 1; l < loadClasses; l++ {
 		if row[l].n > 0 {
-			return row[l].seconds
+			return row[l]
 		}
 	}
-	return 0
+	return usual{}
 }
 
-func (p *pace) add(now time.Time, seconds float64, uncached, inFlight int) {
-	u := &p[sizeClass(uncached)][loadClass(inFlight)]
+func (p *pace) add(now time.Time, seconds float64, uncached, others int) {
+	u := &p[sizeClass(uncached)][loadClass(others)]
 	if u.n == 0 { // who is slow has more in flight than ever: what that takes is held against what less took
-		if known := p.of(uncached, inFlight); known > 0 {
-			*u = usual{seconds: known, n: 1, at: now}
-		}
+		*u = p.nearest(uncached, others)
+		u.n = min(u.n, paceBorrowed)
 	}
 	u.n = min(u.n+1, paceMemory)
 	w := 1 / float64(u.n)
-	if u.n > 1 && seconds > paceOutlier*u.seconds {
+	if u.n == 1 || seconds <= paceOutlier*u.seconds {
+		u.row = 0
+	} else if u.row++; u.row <= paceOutliers {
+		w = min(w, 1.0/paceBorrowed)
+	} else {
 		w = min(paceMostStep, 1-math.Exp2(-float64(max(now.Sub(u.at), 0))/float64(paceHalfLife)))
 	}
 	u.seconds += w * (seconds - u.seconds)

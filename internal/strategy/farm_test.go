@@ -3,7 +3,6 @@ package strategy
 import (
 	"container/heap"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -24,13 +23,12 @@ type farm struct {
 	seq     uint64
 }
 
-// server is one deployment. With a positive speed it is a queue: one request after the other, each for as long as its
-// tokens take. Otherwise all run at once.
+// server is one deployment. With slots it is a queue: so many requests run at once, each for as long as its tokens take, and
+// the others wait their turn. Without, all run at once.
 type server struct {
-	ttft    func(f *farm) time.Duration // without a queue: to the first token, and the answer ends then
+	ttft    func(f *farm) time.Duration // without slots: to the first token, and the answer ends then
 	failing func(f *farm) bool          // in a millisecond
-	speed   float64                     // tokens per second of a queue
-	free    time.Time                   // when the queue is empty
+	slots   []time.Time                 // when each is free
 
 	picks, failed int
 	waited        float64 // seconds to the first token, summed up
@@ -121,7 +119,7 @@ func (f *farm) request() {
 		f.after(time.Millisecond, func() {
 			l.Done(f.now, route.Outcome{Verdict: route.DeploymentFault, Class: "upstream_5xx", Answered: true, Status: 500})
 		})
-	case s.speed > 0:
+	case len(s.slots) > 0:
 		s.enqueue(f, l)
 	default:
 		ttft := s.ttft(f)
@@ -130,19 +128,29 @@ func (f *farm) request() {
 	}
 }
 
+// Requests of a queue: their prompts take 100 ms, and then one token comes every 5 ms, 200 in the mean (exponential).
+const (
+	prefill    = 100 * time.Millisecond
+	tokenTime  = 5 * time.Millisecond
+	meanTokens = 200
+	meanWork   = prefill + meanTokens*tokenTime
+)
+
 func (s *server) enqueue(f *farm, l *route.Lease) {
-	tokens := max(1, int(math.Round(f.rng.ExpFloat64()*200)))
-	work := time.Duration(float64(tokens) / s.speed * float64(time.Second))
-	if s.free.Before(f.now) {
-		s.free = f.now
+	tokens := 1 + int(f.rng.ExpFloat64()*meanTokens)
+	next := 0
+	for i := range s.slots {
+		if s.slots[i].Before(s.slots[next]) {
+			next = i
+		}
 	}
-	// The first token comes when the turn comes, and the first of its tokens is done.
-	ttft := s.free.Sub(f.now) + work/time.Duration(tokens)
-	s.free = s.free.Add(work)
-	s.waited += ttft.Seconds()
+	wait := max(0, s.slots[next].Sub(f.now))
+	work := prefill + time.Duration(tokens)*tokenTime
+	s.slots[next] = f.now.Add(wait + work)
+	s.waited += (wait + prefill).Seconds()
 	s.busy += work.Seconds()
-	f.after(ttft, func() { l.FirstToken(f.now) })
-	f.after(s.free.Sub(f.now), func() { l.Done(f.now, answer(ttft, tokens)) })
+	f.after(wait+prefill, func() { l.FirstToken(f.now) })
+	f.after(wait+work, func() { l.Done(f.now, answer(wait+prefill, tokens)) })
 }
 
 func answer(ttft time.Duration, tokens int) route.Outcome {
