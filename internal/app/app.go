@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"evenkeel/internal/config"
 	"evenkeel/internal/discovery"
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/health"
 	"evenkeel/internal/ledger"
 	"evenkeel/internal/proxy"
 	"evenkeel/internal/route"
@@ -28,6 +30,7 @@ type App struct {
 	budget  *exchange.Budget
 	ring    *ledger.Ring
 	metrics *telemetry.Metrics
+	checker *health.Checker
 	proxy   *proxy.Proxy
 	current atomic.Pointer[Generation]
 
@@ -78,6 +81,7 @@ func New(c *config.Config, o Options) (*App, error) {
 		return nil, err
 	}
 	a.metrics = metrics
+	a.checker = health.New(health.Options{Router: a.router, Done: a.probed, Seed: rand.Uint64()})
 	if a.listeners, err = newListeners(c, metrics, o.Logger); err != nil {
 		return nil, err
 	}
@@ -192,6 +196,7 @@ func (a *App) rebuild(c *config.Config, hosts map[string]resolved, known map[str
 	}
 	a.requests.close(requests)
 	a.probes.close(probes)
+	a.checker.Set(probing(g, reports, probes.endpoints))
 	a.hosts, a.reports, a.requests, a.probes = hosts, reports, requests, probes
 	a.warnUnlisted(f)
 	return nil

@@ -74,6 +74,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	var work sync.WaitGroup
 	work.Go(func() { a.watch(background) })
 	work.Go(func() { a.tick(background) })
+	work.Go(func() { a.checker.Run(background) })
 	defer work.Wait()
 	defer stop()
 	a.metrics.Reloaded(true, time.Now())
