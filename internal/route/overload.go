@@ -23,6 +23,7 @@ const (
 	horizonRequests = 2.0
 	horizonLeast    = 10 * time.Second
 	horizonMost     = time.Minute
+	aheadLeast      = 3.0 // requests served within it, if the queue is too short for more
 	// markSpread is how many standard deviations of the number of requests served within the horizon the mark is below a
 	// full queue, and how many newcomers are held below the mark.
 	markSpread = 2.0
@@ -80,7 +81,8 @@ func (o *overload) horizon(room int) time.Duration {
 	h := min(max(time.Duration(horizonRequests*o.drain.lasts.value*float64(time.Second)), horizonLeast), horizonMost)
 	if rate := o.drain.perSecond(); rate > 0 {
 		steady := float64(room) / (2 * markSpread)
-		h = min(h, time.Duration(min(steady*steady/rate, horizonMost.Seconds())*float64(time.Second)))
+		requests := max(steady*steady, aheadLeast) // so that there is a place to give at all
+		h = min(h, time.Duration(min(requests/rate, horizonMost.Seconds())*float64(time.Second)))
 	}
 	return h
 }
@@ -121,6 +123,12 @@ func (o *overload) comeBack(now time.Time, print uint64, waiting, room int) time
 		return 0
 	}
 	return wait
+}
+
+// usualWait is when those who wait now will have been served: nothing is kept for then.
+func (o *overload) usualWait(waiting int) time.Duration {
+	s := min(float64(waiting+1)/o.drain.perSecond(), horizonMost.Seconds())
+	return max(time.Duration(s*float64(time.Second)).Truncate(time.Millisecond), time.Millisecond)
 }
 
 // print recognises a request that comes back: by whose it is, and by its text as far as routing knows it.
@@ -184,6 +192,9 @@ func (r *Router) turnAway(now time.Time, q *Query) *Refusal {
 		return f
 	}
 	f.RetryIn = o.comeBack(now, print, waiting, room)
+	if f.RetryIn == 0 && timely && o.places.open == 0 { // no overload: its deadline is shorter than a usual wait
+		f.RetryIn = o.usualWait(waiting)
+	}
 	return f
 }
 

@@ -250,3 +250,14 @@ func TestDrain(t *testing.T) {
 		t.Errorf("nobody was served for 90 s: %v", got)
 	}
 }
+
+// TestShortDeadlineWithoutOverload: nobody else was turned away, so the time is when those who wait will have been served.
+func TestShortDeadlineWithoutOverload(t *testing.T) {
+	r, _, now := busy(t, Options{MaxWaiting: 20}, 3)
+	if told := turnedAway(t, r, now, of(1).within(now, 100*time.Millisecond), TooLate); told < 3*time.Second || told > 5*time.Second {
+		t.Errorf("with three waiters at one a second: told %v", told)
+	}
+	if n := r.models["m"].overload.places.open; n != 0 {
+		t.Errorf("%d places, want none", n)
+	}
+}
