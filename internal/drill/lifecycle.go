@@ -278,7 +278,7 @@ func panics(_ context.Context, b *Bench) (Measured, error) {
 	}
 	t := b.crowd(x, 50, 4, request{})
 	leaked := 0
-	told := b.until(2*time.Second, func() bool { return strings.Count(x.out.text(), "panicked") == 2 })
+	told := b.until(2*time.Second, func() bool { return strings.Count(x.out.text(), "handler panicked") == 2 })
 	for _, word := range []string{secret, prompt} {
 		leaked += strings.Count(x.out.text(), word)
 	}

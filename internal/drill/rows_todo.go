@@ -1,5 +1,5 @@
 package drill
 
 var (
-	healthRows, overloadRows, networkRows []Row
+	networkRows []Row
 )
