@@ -30,10 +30,10 @@ type unit struct {
 
 // setLimits replaces the limits. What was used of them stays used.
 func (u *unit) setLimits(now time.Time, l Limits) {
-	if !u.member && u.inFlight == 0 && u.limits == (Limits{}) { // new
-		u.requests, u.volume = quota.PerMinute(l.RPM), quota.PerMinute(l.TPM)
-	} else if u.limits.RPM != l.RPM || u.limits.TPM != l.TPM {
+	if u.limits.RPM != l.RPM {
 		u.requests.SetPerMinute(now, l.RPM)
+	}
+	if u.limits.TPM != l.TPM {
 		u.volume.SetPerMinute(now, l.TPM)
 	}
 	u.limits = l

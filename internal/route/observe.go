@@ -134,6 +134,9 @@ func (r *Router) override(now time.Time, kind, name string, o Override) (woken [
 		b.order = o
 		if o == ForgetFailure {
 			*b = breaker{gen: b.gen + 1, opened: b.opened, last: b.last}
+			if n := r.nodes[k]; n != nil {
+				n.failed = decayed{}
+			}
 		}
 	}
 	return r.sweep(now), found
