@@ -11,7 +11,7 @@ import (
 // ProbeCost is what the probes of one deployment cost in a day if no request spares any of them, and each answer is as
 // long as it may be.
 type ProbeCost struct {
-	Deployment    string // its ID, or the endpoint whose only model it may be
+	Deployment    string // for people: its ID, or the endpoint whose only model it may be
 	PerDay        int
 	Input, Output int          // tokens of each
 	Price         config.Price // zero: not known
@@ -70,12 +70,16 @@ func ProbeCosts(c *config.Config) []ProbeCost {
 		for _, model := range e.Models {
 			add(e.Name, model, config.Price{})
 		}
+		members := ""
+		if _, isPool := e.PoolHost(); isPool {
+			members = ", at each address"
+		}
 		for _, id := range named[e.Name] {
-			each.Deployment, each.Price = id, prices[id]
+			each.Deployment, each.Price = id+members, prices[id]
 			costs = append(costs, each)
 		}
 		if len(named[e.Name]) == 0 {
-			each.Deployment, each.Price = e.Name+", if it serves one model only", config.Price{}
+			each.Deployment, each.Price = e.Name+members+", if it serves one model only", config.Price{}
 			costs = append(costs, each)
 		}
 	}

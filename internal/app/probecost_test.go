@@ -26,6 +26,8 @@ func TestProbeCosts(t *testing.T) {
 	f("interval: 15s", one, "", "")
 	f("interval: 0s, probe_prompt: hi", one, "", "")
 	f("interval: 15s, probe_prompt: ready?!, probe_max_tokens: 3", one, "a, if it serves one model only: 5760 × (10 + 3) = 74880 tokens", "")
+	f("interval: 15s, probe_prompt: ready?!", "endpoints: {p: {url: 'dns+http://p', models: [m]}, q: {url: 'dns+http://q'}}\n",
+		"p/m, at each address: 5760 × (10 + 16) = 149760 tokens\nq, at each address, if it serves one model only: 5760 × (10 + 16) = 149760 tokens", "")
 	const priced = "endpoints: {a: {url: http://a, models: [x, y]}, b: {url: http://b}}\n" +
 		"models: {m: {providers: [{name: a, model: x, price: {input: 2.5, output: 10}}, {name: b}]}, n: {providers: [{name: b, model: m, price: {request: 0.001}}]}}\n"
 	f("probe_prompt: ready?!", priced, `a/x: 2880 × ((10 × 2.5 $ + 16 × 10 $) / 1000000) = 0.53 $

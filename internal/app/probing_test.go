@@ -181,6 +181,61 @@ func TestWhoIsSentCompletions(t *testing.T) {
 	}
 }
 
+// TestBreakerCloses: by requests alone, by probes alone and by both, whoever was out and is well again carries its share,
+// and the state says so.
+func TestBreakerCloses(t *testing.T) {
+	const quick = "slow_start: 200ms, circuit_breaker: {trip_after: 3, reset_after: 200ms, longest_reset: 200ms}"
+	const never = "slow_start: 200ms, min_requests: 100000, circuit_breaker: {trip_after: 100000, reset_after: 1h, longest_reset: 1h}"
+	const probes = ", interval: 100ms, probe_prompt: '" + probePrompt + "'"
+	f := func(name, passive, active string) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := engine(t, mock.Config{Name: "a", Models: []string{"m"}})
+			b := engine(t, mock.Config{Name: "b", Models: []string{"m"}})
+			w := start(t, parse(t, fmt.Sprintf("strategy: round_robin\nhealth_checks: {%s%s}\nendpoints: {a: {url: %q}, b: {url: %q}}\n", passive, active, a.URL(), b.URL())))
+			w.serves("m")
+			if err := a.SetFault(mock.Fault{Kind: "status", Status: 503}); err != nil {
+				t.Fatal(err)
+			}
+			request := func() {
+				if got := w.chat("m"); got.status != http.StatusOK {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			}
+			w.await("it is out", func() bool {
+				if passive == quick { // else requests would use up the budget of retries
+					request()
+				}
+				return w.find("a/m").Breaker.Openings > 0
+			})
+			if err := a.ClearFault(); err != nil {
+				t.Fatal(err)
+			}
+			w.await("it is closed", func() bool {
+				request()
+				return w.find("a/m").Breaker.State == route.Closed
+			})
+			if v := w.metric("evenkeel_breaker_state", `name="a/m"`); v != 0 {
+				t.Errorf("evenkeel_breaker_state is %v", v)
+			}
+			share := 0
+			for range 40 {
+				if answered(w.chat("m")) == "a" {
+					share++
+				}
+			}
+			if share < 16 || share > 24 {
+				t.Errorf("it carries %d of 40", share)
+			}
+		})
+	}
+	f("by requests", quick, "")
+	f("by both", quick, probes)
+	f("by both, after three", quick, probes+", healthy_threshold: 3")
+	f("by probes", never, probes)
+	f("by probes, after three", never, probes+", healthy_threshold: 3")
+}
+
 // TestGhostChecks: reloads that add and remove endpoints leave no probes and no goroutines behind, and whoever was
 // removed is not probed any more.
 func TestGhostChecks(t *testing.T) {
