@@ -289,5 +289,8 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Config returns the configuration that holds. It is read-only.
+func (a *App) Config() *config.Config { return a.current.Load().Config }
+
 // ReloadFailed notes that a configuration could not be read.
 func (a *App) ReloadFailed() { a.metrics.Reloaded(false, time.Now()) }

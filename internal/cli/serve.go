@@ -22,6 +22,7 @@ type serveFlags struct {
 	admin       string
 	metrics     string
 	noAuth      bool
+	noWatch     bool
 	upstreamKey string
 	strategy    string
 	logLevel    string
@@ -40,7 +41,7 @@ func newServe() *cobra.Command {
 With URLs, no configuration is needed: each is asked which engine it is and which models it has. One that is
 not up yet joins when it is. With --config, everything can be said; several files are merged.
 
-SIGHUP reads the configuration files again: all of it takes effect, or nothing and the log says why.
+Configuration files that change are read again, and at SIGHUP: all of it takes effect, or nothing and the log says why.
 SIGTERM drains: /readyz fails, and new requests are still accepted until the last running one has ended or
 drain_timeout is over; what runs then ends with an error. A second SIGTERM does not wait for that, and a third
 one ends the process as it stands.`,
@@ -63,6 +64,7 @@ func (f *serveFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.admin, "admin", "", "`address` for explain, metrics and state; '' turns it off (default 127.0.0.1:8081)")
 	flags.StringVar(&f.metrics, "metrics", "", "one more `address` for /metrics alone (default none)")
 	flags.BoolVar(&f.noAuth, "no-auth", false, "serve everybody who can connect, also beyond loopback")
+	flags.BoolVar(&f.noWatch, "no-watch", false, "take changed configuration files at SIGHUP only")
 	flags.StringVar(&f.upstreamKey, "upstream-key", "", "`key` for the URLs given: ${VARIABLE}, file:PATH or the key itself")
 	flags.StringVar(&f.strategy, "strategy", "", "`name` of the strategy (default least_tokens)")
 	flags.StringVar(&f.logLevel, "log-level", "", "`level` of detail: debug, info, warn or error (default info)")
@@ -71,31 +73,42 @@ func (f *serveFlags) register(cmd *cobra.Command) {
 
 // load reads the configuration that the flags and URLs describe, and validates it.
 func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, error) {
+	files, err := f.read(urls)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f.build(urls, files)
+}
+
+// read checks what is given and reads the config files, if it is those.
+func (f *serveFlags) read(urls []string) ([]config.File, error) {
 	for _, arg := range urls {
 		if isConfigFile(arg) {
-			return nil, nil, usageError{fmt.Errorf("%s is a configuration file, not a URL: evenkeel serve --config %s", arg, arg)}
+			return nil, usageError{fmt.Errorf("%s is a configuration file, not a URL: evenkeel serve --config %s", arg, arg)}
 		}
 	}
-	if len(urls) > 0 && len(f.config) > 0 {
-		return nil, nil, usageError{errors.New("give either URLs or --config, not both")}
+	switch {
+	case len(urls) > 0 && len(f.config) > 0:
+		return nil, usageError{errors.New("give either URLs or --config, not both")}
+	case len(urls) == 0 && len(f.config) == 0:
+		return nil, usageError{errors.New("nothing to serve: give the URLs of your endpoints, or --config FILE; evenkeel demo needs neither")}
+	case f.given("upstream-key") && f.upstreamKey == "":
+		return nil, usageError{errors.New("--upstream-key is empty; write ${VARIABLE}, file:PATH or the key after it, or leave the flag out")}
+	case strings.HasPrefix(f.upstreamKey, "-"): // not shown: it may be a key all the same
+		return nil, usageError{errors.New("--upstream-key is followed by a flag instead of a key; write ${VARIABLE}, file:PATH or the key after it")}
+	case len(f.config) > 0 && f.upstreamKey != "":
+		return nil, usageError{errors.New("--upstream-key goes with URLs; in a configuration, write api_key at the endpoint")}
 	}
-	if len(urls) == 0 && len(f.config) == 0 {
-		return nil, nil, usageError{errors.New("nothing to serve: give the URLs of your endpoints, or --config FILE; evenkeel demo needs neither")}
-	}
-	if f.given("upstream-key") && f.upstreamKey == "" {
-		return nil, nil, usageError{errors.New("--upstream-key is empty; write ${VARIABLE}, file:PATH or the key after it, or leave the flag out")}
-	}
-	if strings.HasPrefix(f.upstreamKey, "-") { // not shown: it may be a key all the same
-		return nil, nil, usageError{errors.New("--upstream-key is followed by a flag instead of a key; write ${VARIABLE}, file:PATH or the key after it")}
-	}
+	return config.ReadFiles(f.config...)
+}
+
+// build makes the configuration of files that were read, or of URLs, and validates it.
+func (f *serveFlags) build(urls []string, files []config.File) (*config.Config, []config.Warning, error) {
 	var c *config.Config
 	var warnings []config.Warning
 	var err error
-	if len(f.config) > 0 {
-		if f.upstreamKey != "" {
-			return nil, nil, usageError{errors.New("--upstream-key goes with URLs; in a configuration, write api_key at the endpoint")}
-		}
-		c, warnings, err = config.LoadFiles(f.config...)
+	if len(files) > 0 {
+		c, warnings, err = config.Load(files, os.LookupEnv)
 	} else {
 		key, told, keyErr := config.ResolveSecret("--upstream-key", f.upstreamKey)
 		if keyErr != nil {
@@ -104,7 +117,7 @@ func (f *serveFlags) load(urls []string) (*config.Config, []config.Warning, erro
 		warnings = told
 		c, err = config.FromURLs(urls, key)
 	}
-	if c == nil { // a file could not be read
+	if c == nil {
 		return nil, warnings, err
 	}
 	f.override(c)
@@ -141,12 +154,19 @@ func (f *serveFlags) override(c *config.Config) {
 	if f.noAuth {
 		c.Auth = config.AuthNone
 	}
+	if f.noWatch {
+		c.Watch = false
+	}
 }
 
 func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // until the process ends: one that comes early or late must not end it
-	c, warnings, err := f.load(urls)
+	files, err := f.read(urls)
+	if err != nil {
+		return err
+	}
+	c, warnings, err := f.build(urls, files)
 	if err != nil {
 		return err
 	}
@@ -164,7 +184,9 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	if err != nil {
 		return err
 	}
-	defer reloadOn(cmd.Context(), hangup, a, f, urls, logger)()
+	r := &reloader{app: a, flags: f, urls: urls, logger: logger, files: files}
+	r.seen.Tried(c, true)
+	defer r.start(cmd.Context(), hangup)()
 	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name, limits(a))
 	drain, stop := cutWhenAskedAgain(cmd.Context(), a, logger)
 	defer stop()
@@ -179,44 +201,6 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 func limits(a *app.App) slog.Attr {
 	connections, bodies := a.Limits()
 	return slog.GroupAttrs("", slog.Int64("connections_max", connections), slog.Int64("body_memory_mib", bodies>>20)) // inlined
-}
-
-// reloadOn reads the files again at each SIGHUP. The returned function ends that and waits for it.
-func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App, f serveFlags, urls []string, logger *slog.Logger) func() {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { // ends with ctx
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-hangup:
-			}
-			if len(f.config) == 0 {
-				logger.Info("nothing to reload: there is no configuration file")
-				continue
-			}
-			c, warnings, err := f.load(urls)
-			if err == nil {
-				err = a.Reload(c)
-			} else {
-				a.ReloadFailed()
-			}
-			if err != nil {
-				logger.Error("the configuration was not reloaded; the last good one stays", "error", err)
-				continue
-			}
-			for _, w := range warnings {
-				logger.Warn("configuration", "warning", w.String())
-			}
-			logger.Info("configuration reloaded", "serving", a.Summary(), limits(a))
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
 }
 
 // cutWhenAskedAgain returns a context that ends with ctx: then the drain begins. From there on one more signal to

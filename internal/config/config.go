@@ -42,6 +42,10 @@ type Config struct {
 	HoldTimeout time.Duration `yaml:"hold_timeout"`
 	// DNSServer is the ip:port of the server that is asked for the addresses of pools; empty asks those of the system.
 	DNSServer string `yaml:"dns_server"`
+	// EndpointsFile is the path of one more file that may hold endpoints alone; empty = none. Load merges it in.
+	EndpointsFile string `yaml:"endpoints_file,file"`
+	// Watch makes the process take changed files by itself.
+	Watch bool `yaml:"watch"`
 	// Endpoints and Models are in the order of the files.
 	Endpoints    []Endpoint   `yaml:"endpoints,named"`
 	Models       []Model      `yaml:"models,named"`
@@ -54,6 +58,8 @@ type Config struct {
 	Log          Log          `yaml:"log"`
 	Explain      Explain      `yaml:"explain"`
 
+	// reads are the files that it was read from. Nil if built in code.
+	reads *reads
 	// places says where each setting was written, so that Validate can point at it, and under "" what the files are called.
 	// Nil if built in code.
 	places map[string]place
@@ -197,6 +203,7 @@ func Default() Config {
 	return Config{
 		Listen:       "127.0.0.1:8080",
 		Admin:        "127.0.0.1:8081",
+		Watch:        true,
 		MaxBody:      32 << 20,
 		DrainTimeout: 30 * time.Second,
 		HoldTimeout:  2 * time.Second,

@@ -30,16 +30,25 @@ type File struct {
 }
 
 // Load decodes the files over the defaults, merged by key, and checks everything that flags of the command line cannot
-// change. env looks up environment variables for ${NAME}; file: references are read from disk. The error is of type
+// change. env looks up environment variables for ${NAME}; file: references and EndpointsFile are read from disk. The error is of type
 // Problems. Call Validate on the result once flags are applied, also if there is an error: the result is then what could
 // be decoded, not to be used for anything else, and Validate lists those problems and its own.
 func Load(files []File, env func(string) (string, bool)) (*Config, []Warning, error) {
-	return load(files, sources{env: env, read: readSecret, pem: readPEM})
+	return load(files, sources{env: env, read: readSecret, pem: readPEM, file: readFile})
 }
 
 // LoadFiles reads the files at paths and the environment of the process, and then does what Load does. If a file cannot be
 // read, there is no configuration to validate: it is nil.
 func LoadFiles(paths ...string) (*Config, []Warning, error) {
+	files, err := ReadFiles(paths...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Load(files, os.LookupEnv)
+}
+
+// ReadFiles reads config files for Load. The error is of type Problems and names all that cannot be read.
+func ReadFiles(paths ...string) ([]File, error) {
 	files := make([]File, 0, len(paths))
 	var r report
 	for i, name := range paths {
@@ -50,10 +59,7 @@ func LoadFiles(paths ...string) (*Config, []Warning, error) {
 		}
 		files = append(files, File{name, data})
 	}
-	if err := r.err(); err != nil {
-		return nil, nil, err
-	}
-	return Load(files, os.LookupEnv)
+	return files, r.err()
 }
 
 // readFile reads at most one byte more than a config file may have; Load refuses it then.
@@ -74,11 +80,12 @@ func newDecoder(s sources) *decoder {
 }
 
 func load(files []File, s sources) (*Config, []Warning, error) {
-	d := newDecoder(s)
+	read := map[string]Sum{}
+	d := newDecoder(s.noting(read))
 	doc := document{Config: Default()}
 	names := make([]string, len(files))
 	for i, f := range files {
-		names[i] = f.Name
+		names[i], read[f.Name] = f.Name, sum(f.Data)
 		d.file = place{file: f.Name, order: i}
 		d.budget, d.full = nodeBudget(len(f.Data)), false
 		if root := d.parse(f.Data); root != nil {
@@ -86,7 +93,8 @@ func load(files []File, s sources) (*Config, []Warning, error) {
 		}
 	}
 	c := &doc.Config
-	c.places = d.places
+	d.endpoints(c, len(files))
+	c.reads, c.places = &reads{read}, d.places
 	c.places[""] = place{file: strings.Join(names, ", ")}
 	c.complete()
 	d.laterWarnings(&doc)

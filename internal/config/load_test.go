@@ -86,6 +86,8 @@ func TestGoodFile(t *testing.T) {
 		Connections:    Connections{Max: 5000, PerAddress: 50},
 		DrainTimeout:   500 * time.Millisecond,
 		HoldTimeout:    90 * time.Second,
+		DNSServer:      "10.0.0.53:53",
+		EndpointsFile:  "testdata/fleet.yaml",
 		Strategy:       Strategy{"p2c_ewma", map[string]any{"half_life": "5s", "cold_after_seconds": 90}},
 		Deadlines: Deadlines{
 			Deadline: time.Minute, FirstToken: 1500 * time.Millisecond, BetweenTokens: 7 * time.Second,
@@ -127,17 +129,17 @@ func TestGoodFile(t *testing.T) {
 			{Name: "chained", FallbackChain: []string{"vendor/big.model:tag"}, Strategy: &Strategy{Name: "p2c_ewma"}},
 		},
 	}
-	got.places, got.decoded = nil, report{}
+	got.reads, got.places, got.decoded = nil, nil, report{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
-	wantWarnings := `testdata/good.yaml:34:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
-testdata/good.yaml:42:52: accepted, not acted on by this version: region
-testdata/good.yaml:42:64: accepted, not acted on by this version: context_window (2 places)
-testdata/good.yaml:42:86: accepted, not acted on by this version: supports
-testdata/good.yaml:48:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
-testdata/good.yaml:55:1: accepted, not acted on by this version: routing_rules
-testdata/good.yaml:60:1: accepted, not acted on by this version: profiles
+	wantWarnings := `testdata/good.yaml:37:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
+testdata/good.yaml:45:52: accepted, not acted on by this version: region
+testdata/good.yaml:45:64: accepted, not acted on by this version: context_window (2 places)
+testdata/good.yaml:45:86: accepted, not acted on by this version: supports
+testdata/good.yaml:51:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
+testdata/good.yaml:58:1: accepted, not acted on by this version: routing_rules
+testdata/good.yaml:63:1: accepted, not acted on by this version: profiles
 `
 	if got := lines(warnings); got != wantWarnings {
 		t.Errorf("warnings\n%swant\n%s", got, wantWarnings)
@@ -151,7 +153,7 @@ func TestEmptyFilesGiveTheDefaults(t *testing.T) {
 			t.Errorf("%q: %v, %v", text, err, warnings)
 			continue
 		}
-		got.places, got.decoded = nil, report{}
+		got.reads, got.places, got.decoded = nil, nil, report{}
 		if want := Default(); !reflect.DeepEqual(*got, want) {
 			t.Errorf("%q gives %+v", text, got)
 		}
@@ -202,7 +204,7 @@ func TestExampleStatesTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.places, got.decoded = nil, report{}
+	got.reads, got.places, got.decoded = nil, nil, report{}
 	if want := Default(); !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v\nwant %+v", *got, want)
 	}

@@ -21,6 +21,7 @@ type sources struct {
 	env  func(name string) (string, bool)
 	read func(dir, name string) (string, error) // a secret's file, relative to the directory of the config file
 	pem  reader                                 // a file of certificates or keys; nil checks none
+	file func(name string) ([]byte, error)      // that of endpoints; nil reads none
 }
 
 const (
@@ -133,7 +134,7 @@ func (d *decoder) filePath(n *yaml.Node, v reflect.Value, at *path) {
 	name := n.Value
 	switch {
 	case name == "":
-		d.fail(n, at, "is empty; write the path of a PEM file, or remove the key")
+		d.fail(n, at, "is empty; write the path of a file, or remove the key")
 	case strings.HasPrefix(name, filePrefix):
 		d.fail(n, at, "takes the path alone, without %s in front", filePrefix)
 	case strings.Contains(name, "-----BEGIN"):

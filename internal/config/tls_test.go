@@ -90,7 +90,7 @@ func TestTLSFiles(t *testing.T) {
 	f("tls: {key: good.key}", "tls.key: needs cert beside it")
 	f("tls: {client_ca: ca.pem}", "tls.client_ca: needs a certificate of our own beside it; write cert and key")
 	f("tls: {cert: good.pem, kye: good.key}", `tls: unknown key "kye"; did you mean "key"?`)
-	f("tls: {cert: '', key: good.key}", "tls.cert: is empty; write the path of a PEM file, or remove the key")
+	f("tls: {cert: '', key: good.key}", "tls.cert: is empty; write the path of a file, or remove the key")
 	f("tls: {cert: 'file:good.pem', key: good.key}", "takes the path alone, without file: in front")
 	f("tls: {cert: \"-----BEGIN CERTIFICATE-----\\nMIIB\", key: good.key}", "takes the path of a file, not its content")
 	f("tls: {cert: [good.pem], key: good.key}", "tls.cert: must be text, is a list")
