@@ -14,33 +14,46 @@ import (
 	"evenkeel/internal/upstream"
 )
 
-// attempt makes one upstream call and returns how it ended. What was answered is left in c.reply: passed on
-// as far as the exchange committed to it, the rest held.
-func (c *call) attempt(l *route.Lease) *exchange.End {
-	c.mu.Lock()
+// attempt makes one upstream call and returns how it ended. What was answered is left in r: passed on as far as the
+// exchange committed to it, the rest held.
+func (r *reply) attempt(l *route.Lease) *exchange.End {
+	r.prepare(l)
+	return r.ask()
+}
+
+func (r *reply) prepare(l *route.Lease) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.prepareLocked(l)
+}
+
+// prepareLocked makes ready for an attempt. Callers hold mu.
+func (r *reply) prepareLocked(l *route.Lease) {
+	c, d := r.c, l.Deployment()
 	if c.dispatched.IsZero() {
 		c.dispatched = time.Now()
 	}
-	c.reply.discard()
-	c.stop.Reset()
-	if c.stopped { // the client left while this attempt was being decided
-		c.stop.Cancel()
+	r.discard()
+	r.stop.Reset()
+	if r.stopped { // the client left while this attempt was being decided
+		r.stop.Cancel()
 	}
-	c.running = true
-	c.mu.Unlock()
+	r.running, r.lease, r.endpoint = true, l, c.endpoint(d)
+	r.outgoing(d)
+}
 
-	d := l.Deployment()
-	endpoint := c.endpoint(d)
-	if endpoint == nil {
-		c.end = exchange.End{Class: llm.Connect, Outcome: route.Outcome{Class: llm.Connect.String(), Detail: "the endpoint left the configuration"}}
-		return &c.end
+// ask makes the upstream call.
+func (r *reply) ask() *exchange.End {
+	if r.endpoint == nil {
+		r.ended = exchange.End{Class: llm.Connect, Outcome: route.Outcome{Class: llm.Connect.String(), Detail: "the endpoint left the configuration"}}
+		return &r.ended
 	}
-	res, err := endpoint.Do(&c.stop, c.outgoing(d))
+	res, err := r.endpoint.Do(&r.stop, &r.out)
 	if err != nil {
-		return c.failed(err)
+		return r.failed(err)
 	}
-	c.reply.began(res, l, endpoint)
-	return c.reply.receive()
+	r.began(res)
+	return r.receive()
 }
 
 // endpoint finds where a deployment is served: in the newest generation, which may have it new, else in the
@@ -52,20 +65,20 @@ func (c *call) endpoint(d *route.Deployment) *upstream.Endpoint {
 	return c.g.Endpoints[d.Endpoint]
 }
 
-func (c *call) outgoing(d *route.Deployment) *upstream.Request {
-	r := &c.out
-	*r = upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header}
+// outgoing makes the request for a deployment.
+func (r *reply) outgoing(d *route.Deployment) {
+	c, out := r.c, &r.out
+	*out = upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header}
 	if c.req.Model != "" && d.Model != c.req.Model {
-		r.Body[0], r.Body[1], r.Body[2] = c.req.Splice(c.body, d.Model)
+		out.Body[0], out.Body[1], out.Body[2] = c.req.Splice(c.body, d.Model)
 	} else {
-		r.Body[0] = c.body
+		out.Body[0] = c.body
 	}
-	return r
 }
 
 // failed is the end of an attempt that got no response.
-func (c *call) failed(err error) *exchange.End {
-	end := &c.end
+func (r *reply) failed(err error) *exchange.End {
+	end := &r.ended
 	*end = exchange.End{Class: llm.Reset, Sent: true, Broken: true}
 	var failed *upstream.Error
 	if errors.As(err, &failed) {

@@ -141,8 +141,8 @@ func TestSlowClientIsNotTheEndpointsFault(t *testing.T) {
 
 // That the balancer has no file descriptor left says nothing of the endpoint it could not reach.
 func TestOwnLackOfDescriptorsIsNotTheEndpointsFault(t *testing.T) {
-	c := &call{}
-	end := c.failed(&upstream.Error{Class: llm.Connect, Unreachable: true, Err: os.NewSyscallError("socket", syscall.EMFILE)})
+	r := &reply{c: &call{}}
+	end := r.failed(&upstream.Error{Class: llm.Connect, Unreachable: true, Err: os.NewSyscallError("socket", syscall.EMFILE)})
 	if o := end.Outcome; o.Verdict != route.NotDeploymentFault || !strings.Contains(o.Detail, "too many open files") {
 		t.Errorf("%+v", o)
 	}

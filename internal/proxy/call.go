@@ -36,9 +36,8 @@ type call struct {
 	epoch uint64 // counts the requests
 	x     exchange.Exchange
 	own   []exchange.Action // the handler's; Dispatch and Wait are always the last of a list
-	out   upstream.Request
-	end   exchange.End
-	stop  upstream.Stop // of the running attempt
+	main  reply
+	hedge *reply // nil unless a second attempt was made beside another one
 }
 
 // request is the part of a call that begins new with each request.
@@ -68,15 +67,13 @@ type request struct {
 	armed   time.Time
 	lasting lasting
 	pending []exchange.Action // found by other goroutines, for the handler
-	running bool              // an attempt is
-	stopped bool              // the running attempt, or the one about to begin, was cancelled
 	fault   any               // what another goroutine panicked with; the handler's takes it over
-	reply   reply
+	front   front
 }
 
 func newCall(p *Proxy) *call {
 	c := &call{p: p, header: http.Header{}, prompt: llm.NewPrompt(p.prefixKey), signal: make(chan struct{}, 1)}
-	c.notify = c.poke
+	c.notify, c.main.c = c.poke, c
 	c.timer = time.AfterFunc(time.Hour, c.fired)
 	c.timer.Stop()
 	return c
@@ -114,7 +111,7 @@ func (c *call) serve() {
 	}
 	c.header = c.g.requestHeader(c.header, c.r.Header)
 	if c.start() {
-		c.report(exchange.Shutdown)
+		c.report(exchange.Event{Kind: exchange.Shutdown})
 	}
 	c.run()
 }
@@ -126,7 +123,6 @@ func (c *call) start() (cut bool) {
 	c.ready = time.Now()
 	c.x.Reset(c.p.Router, c.p.Budget, &c.plan, &c.facts)
 	c.begun = true
-	c.reply.c = c
 	return c.cut
 }
 
@@ -142,7 +138,7 @@ func (c *call) retire() {
 	c.mu.Lock()
 	c.request = request{closed: true}
 	c.x.Forget()
-	c.out, c.end = upstream.Request{}, exchange.End{}
+	c.main.out, c.main.ended, c.main.intake, c.hedge = upstream.Request{}, exchange.End{}, intake{}, nil
 	clear(c.own[:cap(c.own)])
 	clear(c.header)
 	c.mu.Unlock()
@@ -157,20 +153,17 @@ func (c *call) run() {
 		for _, a := range actions {
 			switch a.Kind {
 			case exchange.Dispatch:
-				end := c.attempt(a.Lease)
-				follow = c.tell(exchange.Event{Kind: exchange.Ended, End: end})
+				end := c.main.attempt(a.Lease)
+				follow = c.tell(exchange.Event{Kind: exchange.Ended, Lane: exchange.Main, End: end})
 			case exchange.Wait: // below
-			case exchange.Commit:
-				c.mu.Lock()
-				c.reply.commit()
-				c.mu.Unlock()
+			case exchange.Commit, exchange.Cancel:
+				c.perform(a)
 			case exchange.Fail:
-				c.reply.fail(a.Failure)
+				c.relayed().fail(a.Failure)
 				return
 			case exchange.Finish:
-				c.reply.finish()
+				c.relayed().finish()
 				return
-			case exchange.Cancel: // already done where it arose
 			}
 		}
 		if actions = follow; len(actions) == 0 {
@@ -196,7 +189,11 @@ func (c *call) tellLocked(e exchange.Event) []exchange.Action {
 		panic(c.fault)
 	}
 	if e.Kind == exchange.Ended {
-		c.running, c.stopped = false, false // what is cancelled from here on is the next attempt
+		r := c.reply(e.Lane)
+		r.running, r.stopped = false, false // what is cancelled from here on is the next attempt
+		if other := c.rival(r); other != nil && other.committed {
+			r.discard()
+		}
 	}
 	now := time.Now()
 	actions := c.x.Next(now, e)
@@ -205,14 +202,14 @@ func (c *call) tellLocked(e exchange.Event) []exchange.Action {
 }
 
 // report is for goroutines beside the handler's: what it leads to is either done here or left for the handler.
-func (c *call) report(kind exchange.EventKind) {
+func (c *call) report(e exchange.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reportLocked(kind)
+	c.reportLocked(e)
 }
 
-func (c *call) reportLocked(kind exchange.EventKind) {
-	if kind == exchange.Shutdown && !c.begun && !c.closed { // the body is read, which may be waited for in vain
+func (c *call) reportLocked(e exchange.Event) {
+	if e.Kind == exchange.Shutdown && !c.begun && !c.closed { // the body is read, which may be waited for in vain
 		c.cut = true
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Unix(1, 0)) // if not, its own deadline holds
 	}
@@ -225,13 +222,15 @@ func (c *call) reportLocked(kind exchange.EventKind) {
 			c.poke()
 		}
 	}()
-	for _, a := range c.tellLocked(exchange.Event{Kind: kind}) {
-		switch a.Kind {
-		case exchange.Cancel:
-			c.cancel()
-		case exchange.Commit:
-			c.reply.commit()
-			c.reply.release()
+	for _, a := range c.tellLocked(e) {
+		switch {
+		case a.Kind == exchange.Cancel:
+			c.performLocked(a)
+		case a.Kind == exchange.Commit:
+			c.performLocked(a)
+			c.relayed().release()
+		case a.Kind == exchange.Dispatch && a.Lane == exchange.Hedge:
+			c.race(a.Lease)
 		default:
 			c.pending = append(c.pending, a)
 			c.poke()
@@ -239,11 +238,30 @@ func (c *call) reportLocked(kind exchange.EventKind) {
 	}
 }
 
-// cancel stops the running attempt. Callers hold mu.
+func (c *call) perform(a exchange.Action) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.performLocked(a)
+}
+
+// performLocked does what takes no time. Callers hold mu.
+func (c *call) performLocked(a exchange.Action) {
+	switch r := c.reply(a.Lane); a.Kind {
+	case exchange.Cancel:
+		r.cancel()
+	case exchange.Commit:
+		r.committed = true
+		if other := c.rival(r); other != nil && !other.running {
+			other.discard()
+		}
+	}
+}
+
+// cancel stops all that runs. Callers hold mu.
 func (c *call) cancel() {
-	c.stopped = true
-	if c.running {
-		c.stop.Cancel()
+	c.main.cancel()
+	if c.hedge != nil {
+		c.hedge.cancel()
 	}
 }
 
@@ -300,9 +318,9 @@ func (c *call) fired() {
 	down := c.lasts()
 	c.mu.Unlock()
 	if down {
-		c.report(exchange.Shutdown)
+		c.report(exchange.Event{Kind: exchange.Shutdown})
 	}
-	c.report(exchange.Timer)
+	c.report(exchange.Event{Kind: exchange.Timer})
 }
 
 // close ends everything, also when the handler panics, and tells what came of it.
@@ -312,7 +330,7 @@ func (c *call) close() {
 	if begun {
 		c.p.Done(done)
 	}
-	abort := c.reply.abort || begun && c.reply.status == 0 // a client that only closed its own side must not take silence for an answer
+	abort := c.front.abort || begun && c.front.status == 0 // a client that only closed its own side must not take silence for an answer
 	switch {
 	case fault != nil && fault != http.ErrAbortHandler:
 		c.panicked(fault)
@@ -328,9 +346,9 @@ func (c *call) close() {
 
 // settle ends what is still open and finishes the record, if there is one.
 func (c *call) settle() (f Finished, begun bool) {
+	c.stopRace()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
 	c.timer.Stop()
 	c.unlast()
 	defer c.held.release() // once the last attempt has ended
@@ -341,9 +359,13 @@ func (c *call) settle() (f Finished, begun bool) {
 		c.cancel()
 		c.x.Close(time.Now())
 	}
-	c.reply.close()
+	c.main.close()
+	if c.hedge != nil {
+		c.hedge.close()
+	}
+	c.front.close(c)
 	f = Finished{Record: c.x.Record()}
-	f.Record.Status, f.Record.Bytes = c.reply.status, c.reply.sent
+	f.Record.Status, f.Record.Bytes = c.front.status, c.front.sent
 	if f.Record.Result == exchange.ClientGone && f.Record.Status == 0 {
 		f.Record.Status = statusClientGone
 	}
@@ -356,7 +378,7 @@ func (c *call) settle() (f Finished, begun bool) {
 // panicked answers for a bug: this request fails, the process goes on.
 func (c *call) panicked(fault any) {
 	c.p.Logger.Error("a request's handler panicked", "id", c.facts.ID, "panic", fmt.Sprint(fault), "stack", string(debug.Stack()))
-	if c.reply.headSent {
+	if c.front.headSent {
 		panic(http.ErrAbortHandler)
 	}
 	writeError(c.w, c.api, &llm.Error{Status: http.StatusInternalServerError, Code: "evenkeel_internal", Message: "The balancer failed. The log has the details under the id " + c.facts.ID + "."})

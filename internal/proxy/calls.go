@@ -53,7 +53,7 @@ func (s *calls) shutDown() {
 	defer s.mu.Unlock()
 	s.down = true
 	for c := s.first; c != nil; c = c.next {
-		go c.report(exchange.Shutdown) // ends as soon as the call can take it; one may be writing to a slow client
+		go c.report(exchange.Event{Kind: exchange.Shutdown}) // ends as soon as the call can take it; one may be writing to a slow client
 	}
 }
 
@@ -107,6 +107,6 @@ func (c *call) left(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.epoch == epoch {
-		c.reportLocked(exchange.Gone)
+		c.reportLocked(exchange.Event{Kind: exchange.Gone})
 	}
 }

@@ -11,10 +11,32 @@ import (
 
 // This file is the half of reply that passes an answer on to the client.
 
+// front is what the client has got. Guarded by call.mu.
+type front struct {
+	headSent   bool   // the client has a head
+	headType   string // its content type
+	minimal    bool   // it was forced out by a comment, without upstream's headers
+	status     int
+	sent       int64
+	patient    time.Time // when the client's write deadline was set last
+	abort      bool      // the connection must be broken: the client could not tell that the answer is cut
+	clientGone bool
+}
+
+// close gives the client's connection back.
+func (f *front) close(c *call) {
+	if !f.patient.IsZero() {
+		_ = http.NewResponseController(c.w).SetWriteDeadline(time.Time{}) // the connection's next answer has its own
+	}
+}
+
 // release sends what may go: whole lines of a committed stream, everything of other committed answers, and
-// before that only comments. Callers hold mu.
+// before that only comments, of the main attempt. Callers hold mu.
 func (r *reply) release() {
 	if !r.committed {
+		if other := r.c.rival(r); r.lane == exchange.Hedge || other != nil && other.committed {
+			return
+		}
 		if n := r.events.Passable() - r.passed; r.shape == events && !r.src.raw() && n > 0 {
 			r.writeMinimalHead()
 			r.write(r.buf[r.start : r.start+n])
@@ -25,7 +47,7 @@ func (r *reply) release() {
 		return
 	}
 	upTo := len(r.buf)
-	if (r.shape == events || r.shape == lines) && !r.src.raw() && !r.ended {
+	if (r.shape == events || r.shape == lines) && !r.src.raw() && !r.eof {
 		if tail := r.events.Tail(); tail <= longestTail {
 			upTo = max(upTo-tail, r.start)
 		}
@@ -62,7 +84,7 @@ func (r *reply) finish() {
 		return
 	}
 	r.writeHead(-1)
-	if r.ended {
+	if r.eof {
 		r.write(r.buf[r.start:])
 		return
 	}
@@ -79,14 +101,14 @@ func (r *reply) trail() {
 	over := make(chan struct{})
 	limit := time.AfterFunc(grace, func() {
 		defer close(over)
-		r.c.stop.Cancel()
+		r.stop.Cancel()
 	})
 	defer func() {
 		if !limit.Stop() {
 			<-over // what it cancels must not be another attempt
 		}
 	}()
-	for !r.clientGone {
+	for !r.c.front.clientGone {
 		room := r.room()
 		forward, _, err := r.src.read(room)
 		r.write(forward)
@@ -106,19 +128,19 @@ func (r *reply) fail(f *exchange.Failure) {
 	if f.Code == codeUnknownModel {
 		e.Param = "model"
 	}
-	if !r.headSent && !r.committed {
+	if !r.c.front.headSent && !r.committed {
 		retryHeaders(c.w.Header(), f)
 		r.ourHeaders()
-		r.status = f.Status
+		r.c.front.status = f.Status
 		writeError(c.w, c.api, &e)
 		return
 	}
-	stream := r.shape == events && !r.src.raw() || r.minimal
+	stream := r.shape == events && !r.src.raw() || r.c.front.minimal
 	if !stream {
-		if r.headSent {
+		if r.c.front.headSent {
 			r.flush() // breaking the connection would drop what came before
 		}
-		r.abort = true
+		r.c.front.abort = true
 		return
 	}
 	r.writeHead(-1)
@@ -130,24 +152,16 @@ func (r *reply) fail(f *exchange.Failure) {
 }
 
 // clientLeft reports that writing to the client failed.
-func (r *reply) clientLeft() {
-	for _, a := range r.c.tell(exchange.Event{Kind: exchange.Gone}) {
-		if a.Kind == exchange.Cancel {
-			r.c.mu.Lock()
-			r.c.cancel()
-			r.c.mu.Unlock()
-		}
-	}
-}
+func (r *reply) clientLeft() { r.c.report(exchange.Event{Kind: exchange.Gone}) }
 
 func (r *reply) write(b []byte) {
-	if len(b) == 0 || r.clientGone {
+	if len(b) == 0 || r.c.front.clientGone {
 		return
 	}
 	r.patience(len(b))
 	n, err := r.c.w.Write(b)
-	r.sent += int64(n)
-	r.clientGone = err != nil && r.c.r.Method != http.MethodHead
+	r.c.front.sent += int64(n)
+	r.c.front.clientGone = err != nil && r.c.r.Method != http.MethodHead
 }
 
 // A client that takes nothing for between clientPatience−patienceEvery and clientPatience is given up.
@@ -163,8 +177,8 @@ func (r *reply) patience(size int) {
 	if r.shape == whole && size <= longestTail && r.c.r.ProtoMajor == 1 {
 		return
 	}
-	if now := time.Now(); now.Sub(r.patient) > patienceEvery {
-		r.patient = now
+	if now := time.Now(); now.Sub(r.c.front.patient) > patienceEvery {
+		r.c.front.patient = now
 		_ = http.NewResponseController(r.c.w).SetWriteDeadline(now.Add(clientPatience)) // not every ResponseWriter can
 	}
 }
@@ -176,26 +190,26 @@ func boundLastWrite(w http.ResponseWriter) {
 }
 
 func (r *reply) flush() {
-	if !r.clientGone {
-		r.clientGone = http.NewResponseController(r.c.w).Flush() != nil
+	if !r.c.front.clientGone {
+		r.c.front.clientGone = http.NewResponseController(r.c.w).Flush() != nil
 	}
 }
 
 // writeMinimalHead sends a head that any attempt of the same content type can go on with.
 func (r *reply) writeMinimalHead() {
-	if r.headSent {
+	if r.c.front.headSent {
 		return
 	}
 	h := r.c.w.Header()
 	h["Content-Type"] = r.res.Header["Content-Type"]
 	r.streamHeaders(h)
-	r.minimal = true
+	r.c.front.minimal = true
 	r.sendHead(http.StatusOK)
 }
 
 // writeHead sends the head of the committed answer; length −1 = not known beforehand.
 func (r *reply) writeHead(length int) {
-	if r.headSent {
+	if r.c.front.headSent {
 		return
 	}
 	h := r.c.w.Header()
@@ -230,8 +244,8 @@ func (r *reply) writeHead(length int) {
 }
 
 func (r *reply) sendHead(status int) {
-	r.headSent, r.status = true, status
-	r.headType = mediaType(r.res)
+	r.c.front.headSent, r.c.front.status = true, status
+	r.c.front.headType = mediaType(r.res)
 	r.c.w.WriteHeader(status)
 }
 

@@ -40,19 +40,22 @@ var (
 	pieces    = sync.Pool{New: func() any { return new(piece) }}
 )
 
-// reply is what upstream answers and how far it has been passed on. The handler's goroutine reads from
-// upstream without call.mu; everything else happens under it, since the timer may pass on what is held.
+// reply is what upstream answers to an attempt and how far it has been passed on. The goroutine that makes the attempt
+// reads from upstream without call.mu; everything else happens under it, since others pass on what is held too.
 type reply struct {
-	c *call
+	c     *call
+	lane  exchange.Lane
+	stop  upstream.Stop
+	out   upstream.Request
+	ended exchange.End
+	done  chan struct{} // of a hedge: closed when its goroutine ends
+	intake
+}
 
-	headSent   bool   // the client has a head
-	headType   string // its content type
-	minimal    bool   // it was forced out by a comment, without upstream's headers
-	status     int
-	sent       int64
-	patient    time.Time // when the client's write deadline was set last
-	abort      bool      // the connection must be broken: the client could not tell that the answer is cut
-	clientGone bool
+// intake is the part of a reply that begins new with each request.
+type intake struct {
+	running bool // an attempt is
+	stopped bool // the running attempt, or the one about to begin, was cancelled
 
 	// Of the current attempt.
 	res       *http.Response
@@ -67,7 +70,7 @@ type reply struct {
 	total     int // bytes received
 	passed    int // bytes sent before commit: comments
 	committed bool
-	ended     bool   // upstream's last byte was read
+	eof       bool   // upstream's last byte was read
 	piece     *piece // nil while buf has no room at all
 	meters    *meters
 	events    *llm.Stream // in meters
@@ -77,11 +80,11 @@ type reply struct {
 }
 
 // began takes the head of a response.
-func (r *reply) began(res *http.Response, l *route.Lease, from *upstream.Endpoint) {
+func (r *reply) began(res *http.Response) {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.res, r.at, r.wait, r.lease, r.endpoint = res, time.Now(), 0, l, from
+	r.res, r.at, r.wait = res, time.Now(), 0
 	r.shape = shapeOf(res, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
 	if r.meters == nil {
@@ -89,7 +92,7 @@ func (r *reply) began(res *http.Response, l *route.Lease, from *upstream.Endpoin
 		r.events, r.body = &r.meters.events, &r.meters.body
 	}
 	r.buf, r.start, r.total, r.passed = r.buf[:0], 0, 0, 0
-	r.committed, r.ended, r.counted, r.reported = false, false, 0, false
+	r.committed, r.eof, r.counted, r.reported = false, false, 0, false
 	if r.shape == events {
 		c.x.Streamed() // also where the request did not say so
 	}
@@ -103,10 +106,18 @@ func (r *reply) began(res *http.Response, l *route.Lease, from *upstream.Endpoin
 	}
 }
 
+// cancel stops the attempt that runs, or is about to begin. Callers hold mu.
+func (r *reply) cancel() {
+	r.stopped = true
+	if r.running {
+		r.stop.Cancel()
+	}
+}
+
 // discard drops what an earlier attempt left. Callers hold mu.
 func (r *reply) discard() {
 	if r.res != nil {
-		r.c.stop.Cancel()
+		r.stop.Cancel()
 		_ = r.res.Body.Close() // its answer is not wanted any more
 		upstream.Recycle(r.res)
 	}
@@ -116,9 +127,6 @@ func (r *reply) discard() {
 // close ends the last attempt's response. Callers hold mu.
 func (r *reply) close() {
 	r.discard()
-	if !r.patient.IsZero() {
-		_ = http.NewResponseController(r.c.w).SetWriteDeadline(time.Time{}) // the connection's next answer has its own
-	}
 	r.dropBuffer()
 	if r.meters != nil {
 		allMeters.Put(r.meters)
@@ -130,7 +138,10 @@ func (r *reply) close() {
 // way, once the exchange commits to it.
 func (r *reply) receive() *exchange.End {
 	c := r.c
-	if r.headSent && (r.res.StatusCode != http.StatusOK || mediaType(r.res) != r.headType || r.src.raw()) {
+	c.mu.Lock()
+	fits := r.fits()
+	c.mu.Unlock()
+	if !fits {
 		return r.unfit()
 	}
 	for {
@@ -160,15 +171,24 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 		r.buf = r.buf[:len(r.buf)+len(forward)]
 	}
 	r.total += len(forward)
+	if !r.fits() {
+		return r.unfit(), r.c.front.clientGone
+	}
 	end = r.took(plain, err)
 	if end == nil || r.committed && end.Broken {
 		r.release()
 	}
-	if c := r.c; r.committed && c.body != nil && upstream.Sent(r.src.body) { // nobody needs it again
+	if c := r.c; r.committed && c.body != nil && upstream.Sent(r.src.body) && c.unrivalled(r) { // nobody needs it again
 		c.held.release()
 		c.body = nil
 	}
-	return end, r.clientGone
+	return end, r.c.front.clientGone
+}
+
+// fits reports whether the answer can go to the client, which may have a head already. Callers hold mu.
+func (r *reply) fits() bool {
+	f := &r.c.front
+	return !f.headSent || r.committed || r.res.StatusCode == http.StatusOK && mediaType(r.res) == f.headType && !r.src.raw()
 }
 
 // unfit is the end of an attempt whose answer cannot follow the head that the client already has.
@@ -178,8 +198,8 @@ func (r *reply) unfit() *exchange.End {
 		class = llm.Malformed // here, not in itself: nobody is to blame
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, class.String(), "another content type or encoding than the attempt before"
 	}
-	r.c.end = exchange.End{Class: class, Outcome: o, Sent: true}
-	return &r.c.end
+	r.ended = exchange.End{Class: class, Outcome: o, Sent: true}
+	return &r.ended
 }
 
 // await waits for upstream, without a buffer if there is nothing in it: a stream that is open for minutes brings
@@ -227,7 +247,7 @@ func (r *reply) room() []byte {
 
 // took looks at what was read and reports it to the exchange. It returns the attempt's end if this is it.
 func (r *reply) took(plain []byte, err error) *exchange.End {
-	r.ended = err == io.EOF
+	r.eof = err == io.EOF
 	switch r.shape {
 	case events, lines:
 		return r.tookEvents(plain, err)
@@ -238,7 +258,7 @@ func (r *reply) took(plain []byte, err error) *exchange.End {
 func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 	c, s := r.c, r.events
 	s.Feed(plain)
-	if r.ended && r.cutShort() {
+	if r.eof && r.cutShort() {
 		end := r.end(false, true)
 		end.Class = llm.Truncated
 		return r.broke(end, errTruncated)
@@ -249,13 +269,13 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		return r.end(true, false) // may still move; what came is held
 	case s.Content() && !r.reported:
 		r.reported = true
-		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Content}))
+		r.tell(exchange.Content)
 	case s.Release() || r.shape == lines && len(plain) > 0 || r.src.raw() && r.total > 0:
-		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Release}))
+		r.tell(exchange.Release)
 	case !r.committed && r.total > s.Passable()+s.Tail():
-		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Held}))
+		r.tell(exchange.Held)
 	}
-	if n := s.ContentEvents(); n > r.counted {
+	if n := s.ContentEvents(); n > r.counted && r.committed {
 		r.counted = n
 		c.x.Progress(now, s.OutputEstimate())
 	}
@@ -264,7 +284,7 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		return r.end(true, false)
 	case err == nil:
 		return nil
-	case !r.ended:
+	case !r.eof:
 		end := r.end(false, true)
 		end.Class = brokenBody(err)
 		return r.broke(end, err)
@@ -288,27 +308,26 @@ func (r *reply) cutShort() bool {
 	switch { // what came in the same piece as the end
 	case content && !r.reported:
 		r.reported = true
-		r.apply(r.c.tellLocked(exchange.Event{Kind: exchange.Content}))
+		r.tell(exchange.Content)
 	case released:
-		r.apply(r.c.tellLocked(exchange.Event{Kind: exchange.Release}))
+		r.tell(exchange.Release)
 	}
 	return true
 }
 
 func (r *reply) tookBody(plain []byte, err error) *exchange.End {
-	c := r.c
 	r.body.Feed(plain)
 	bit := r.shape == bytesRaw && len(plain) > 0
 	if !r.committed && (bit || len(r.buf) > holdWhole) {
 		if class, _ := r.judge(nil); class.Retryable() {
 			return r.end(false, false) // an error too large to hold is not worth passing on
 		}
-		r.apply(c.tellLocked(exchange.Event{Kind: exchange.Release}))
+		r.tell(exchange.Release)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case !r.ended:
+	case !r.eof:
 		end := r.end(false, true)
 		end.Class = brokenBody(err)
 		return r.broke(end, err)
@@ -324,7 +343,7 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 func (r *reply) end(held, broken bool) *exchange.End {
 	var failed *llm.UpstreamError
 	var usage llm.Usage
-	e := &r.c.end
+	e := &r.ended
 	*e = exchange.End{Sent: true, Held: held, Broken: broken}
 	streamed := r.shape == events || r.shape == lines
 	if streamed {
@@ -370,17 +389,9 @@ func (r *reply) broke(e *exchange.End, err error) *exchange.End {
 	return e
 }
 
-// apply does what the exchange says while the answer comes. Callers hold mu.
-func (r *reply) apply(actions []exchange.Action) {
-	for _, a := range actions {
-		switch a.Kind {
-		case exchange.Commit:
-			r.commit()
-		case exchange.Cancel:
-			r.c.cancel()
-		}
+// tell reports what the answer has come to and does what the exchange says. Callers hold mu.
+func (r *reply) tell(kind exchange.EventKind) {
+	for _, a := range r.c.tellLocked(exchange.Event{Kind: kind, Lane: r.lane}) {
+		r.c.performLocked(a)
 	}
 }
-
-// commit decides that this answer goes to the client.
-func (r *reply) commit() { r.committed = true }
