@@ -99,6 +99,8 @@ func (a *App) probed(r health.Result) {
 		log.Warn("a probe failed", "reason", r.Reason)
 	case r.Verdict == health.Missed:
 		log.Warn("a probe was answered, but not as health_checks.probe_expect says")
+	case r.Verdict == health.OK && (r.Before == health.Failed || r.Before == health.Missed):
+		log.Info("probes succeed again")
 	case r.Reason == llm.ClientFault.String():
 		log.Warn("cannot be probed: it refuses the probe as a request; its probes say nothing")
 	default:

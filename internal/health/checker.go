@@ -192,6 +192,7 @@ func (c *Checker) probe(ctx context.Context, p *Plan, k key, e *Endpoint, d *Dep
 	if k.page {
 		t.believe(p, &r)
 	}
+	r.Before = t.verdict
 	r.Changed = r.Verdict != t.verdict || r.Reason != t.reason
 	t.verdict, t.reason = r.Verdict, r.Reason
 	e = t.endpoint // with what it serves now
@@ -208,7 +209,7 @@ func (t *target) believe(p *Plan, r *Result) {
 		return
 	}
 	t.failures++
-	r.missed = t.failures >= p.PageFailures
+	r.believed = t.failures >= p.PageFailures
 }
 
 // report tells the Router.
@@ -218,7 +219,7 @@ func (c *Checker) report(now time.Time, e *Endpoint, r *Result) {
 		c.router.Observe(now, route.Scope{Kind: route.EndpointScope, Name: e.Name, URL: e.URL}, false)
 	case r.Page:
 		probe := route.Probe{Page: true}
-		if r.missed {
+		if r.believed {
 			probe.Missed = complains
 		}
 		for i := range e.Deployments {

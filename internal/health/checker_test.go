@@ -167,7 +167,7 @@ func TestFailuresOpenAndSuccessesClose(t *testing.T) {
 			t.Errorf("after 2 successes it is %v", s)
 		}
 		for i, r := range w.said() {
-			if changed := i == 0 || i == 3; r.Changed != changed || r.Name != "a/m" || r.Page {
+			if changed := i == 0 || i == 3; r.Changed != changed || i == 3 && r.Before != Failed || i == 0 && r.Before != "" || r.Name != "a/m" || r.Page {
 				t.Errorf("result %d: %+v", i, r)
 			}
 		}

@@ -81,7 +81,7 @@ func (p *Plan) ask(ctx context.Context, e *Endpoint, d *Deployment) Result {
 	a := newAnswer(res, llm.APIOf(r.Method, r.Path))
 	a.read(res.Body, begun)
 	result := p.judge(ctx, e, res, a)
-	if result.answered {
+	if result.Verdict == OK || result.Verdict == Missed {
 		result.Input, result.Output = a.tokens(p.Prompt)
 	}
 	return result
@@ -136,7 +136,7 @@ func (p *Plan) judge(ctx context.Context, e *Endpoint, res *http.Response, a *an
 		}
 		return r
 	}
-	r.Verdict, r.answered = OK, true
+	r.Verdict = OK
 	if p.Expect != nil && !p.matches(a) {
 		r.Verdict, r.Reason = Missed, mismatch
 	}

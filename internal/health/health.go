@@ -61,15 +61,17 @@ const (
 
 // Result is one probe that has ended.
 type Result struct {
-	Page             bool   // of an endpoint's page, else a completion of a deployment
-	Name             string // of the endpoint, or ID of the deployment
-	Verdict          Verdict
-	Reason           string        // why it is not OK, of a fixed set: an error class, unreachable, probe_expect, health_page, no_page
-	Changed          bool          // the one before came to another verdict or had another reason
-	TTFT             time.Duration // 0 = not measured
-	Input, Output    int           // tokens, of a completion
-	unreachable      bool
-	missed, answered bool
+	Page          bool   // of an endpoint's page, else a completion of a deployment
+	Name          string // of the endpoint, or ID of the deployment
+	Verdict       Verdict
+	Reason        string        // why it is not OK, of a fixed set: an error class or one of those below
+	Before        Verdict       // of the one before, "" = it is the first
+	Changed       bool          // the one before came to another verdict or had another reason
+	TTFT          time.Duration // 0 = not measured
+	Input, Output int           // tokens, of a completion
+
+	unreachable bool // nobody answers at the address
+	believed    bool // so many pages in a row have complained that it is so
 }
 
 // Reasons beside the names of error classes.
