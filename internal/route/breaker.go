@@ -47,8 +47,16 @@ const smallestShare = 0.01
 // missedShare is the share of what probes are not content with.
 const missedShare = 0.25
 
+// calm reports whether nothing is the matter, nor was lately: it is closed then, which is nearly always.
+func (b *breaker) calm() bool {
+	return !b.tripped && b.order == Automatic && b.ramp <= 0 && b.cool.IsZero() && b.missed == "" && b.page == "" &&
+		!b.slow.own.slow && !b.slow.threshold.slow
+}
+
 func (b *breaker) state(now time.Time) BreakerState {
 	switch {
+	case b.calm():
+		return Closed
 	case b.order == Drain:
 		return Drained
 	case b.order == Disable:
@@ -157,6 +165,16 @@ func (b *breaker) close(now time.Time, ramp time.Duration) {
 	b.gen++
 }
 
+// settle forgets a pause and a slow start that are over, so that the breaker is calm.
+func (b *breaker) settle(now time.Time) {
+	if !now.Before(b.cool) {
+		b.cool = time.Time{}
+	}
+	if b.ramp > 0 && b.rampShare(now) == 1 && b.order != Force {
+		b.ramp = 0
+	}
+}
+
 // rampAfter is how long the slow start lasts that follows the present outage. Who was out of reach for a moment has not
 // even been started anew since.
 func (b *breaker) rampAfter(now time.Time, h *Health) time.Duration {
@@ -202,6 +220,7 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 		if f.evidence == good {
 			b.window.at(now, h.Window).OK++
 			b.row, b.outages = 0, 0
+			b.settle(now)
 		}
 	case limited:
 		b.window.at(now, h.Window).Limited++

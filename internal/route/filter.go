@@ -116,6 +116,9 @@ func (n *node) unwell(now time.Time, panicking bool) verdict {
 	v := verdict{share: 1}
 	for _, u := range n.units {
 		b := &u.breaker
+		if b.calm() {
+			continue
+		}
 		state := b.state(now)
 		if panicking && (state == Open || state == HalfOpen) && b.rule.passable() {
 			continue
