@@ -50,6 +50,9 @@ type App struct {
 	listeners listeners
 	strangers throttle // of lines about requests without a valid key
 
+	heir      *Heir         // nil if there was no process before
+	sockets   Listeners     // as Run has them; guarded by mu
+	handed    chan struct{} // closed when another process has taken over
 	hurry     chan struct{} // closed when a drain may not go on
 	hurryOnce sync.Once
 }
@@ -59,16 +62,17 @@ type Options struct {
 	Logger  *slog.Logger
 	Lines   Lines // where the log's line for each exchange goes, at the levels that Logger has switched on
 	Version string
+	Heir    *Heir // what the process before has left; nil = there was none
 }
 
 // New builds an App from a validated configuration. Nothing runs until Run.
 func New(c *config.Config, o Options) (*App, error) {
 	a := &App{
-		logger: o.Logger, lines: o.Lines, version: o.Version,
+		logger: o.Logger, lines: o.Lines, version: o.Version, heir: o.Heir,
 		router: route.New(routing(c)),
 		budget: exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
 		ring:   ledger.NewRing(c.Explain.RingMiB << 20),
-		wake:   make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}),
+		wake:   make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}), handed: make(chan struct{}),
 		reports: map[string]discovery.Report{}, held: map[string]bool{},
 	}
 	metrics, err := telemetry.New(telemetry.Options{
@@ -167,6 +171,7 @@ func (a *App) adopt(c *config.Config) error {
 	}
 	a.router.Configure(routing(c))
 	a.budget.Configure(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin))
+	a.budget.Hedges(c.Hedge.BudgetRatio)
 	return nil
 }
 

@@ -233,6 +233,9 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 		PassCredential: c.Credentials == config.CredentialsClient, Forward: proxy.NewHeaderSet(c.ForwardHeaders),
 		MaxBody: int64(c.MaxBody), BodyMemory: bodyMemory(c, debug.SetMemoryLimit(-1)), MaxAttempts: c.Retry.MaxAttempts, Deadlines: deadlines(c),
 	}
+	if c.Hedge.Enabled {
+		g.Hedged = func(model string) bool { return len(c.Hedge.Models) == 0 || slices.Contains(c.Hedge.Models, model) }
+	}
 	for _, x := range c.ExposeHeaders {
 		g.Expose.Deployment = g.Expose.Deployment || x == "deployment"
 		g.Expose.Attempts = g.Expose.Attempts || x == "attempts"

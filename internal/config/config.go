@@ -52,6 +52,7 @@ type Config struct {
 	Strategy     Strategy     `yaml:"strategy"`
 	Deadlines    Deadlines    `yaml:"deadlines"`
 	Retry        Retry        `yaml:"retry"`
+	Hedge        Hedge        `yaml:"hedge"`
 	Queue        Queue        `yaml:"queue"`
 	HealthChecks HealthChecks `yaml:"health_checks"`
 	VirtualKeys  []VirtualKey `yaml:"virtual_keys"`
@@ -216,6 +217,7 @@ func Default() Config {
 			Connect:       2 * time.Second,
 		},
 		Retry:        Retry{MaxAttempts: 3, BudgetRatio: 0.1, BudgetMin: 10},
+		Hedge:        Hedge{BudgetRatio: 0.05},
 		Queue:        Queue{MaxWaiting: 1000},
 		HealthChecks: defaultHealthChecks(),
 		Log:          Log{Level: "info", Format: "text"},

@@ -94,6 +94,7 @@ func TestGoodFile(t *testing.T) {
 			Response: 2 * time.Minute, Connect: 250 * time.Millisecond,
 		},
 		Retry: Retry{MaxAttempts: 5, BudgetRatio: 0.25, BudgetMin: 3},
+		Hedge: Hedge{Enabled: true, BudgetRatio: 0.02, Models: []string{"small"}},
 		Queue: Queue{MaxWaiting: 0},
 		HealthChecks: HealthChecks{
 			Interval: 15 * time.Second, Timeout: 2 * time.Second, ProbePrompt: "ready?", ProbeMaxTokens: 3, ProbeExpect: "(?i)yes",

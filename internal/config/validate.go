@@ -321,6 +321,7 @@ func (v *validator) models() {
 		v.providers(at.key("providers"), m, endpoints)
 		v.chain(at.key("fallback_chain"), m, models)
 	}
+	v.hedge((*path)(nil).key("hedge"), models)
 	v.sharedLimits()
 }
 

@@ -151,6 +151,9 @@ func TestCase44InFlightAfterAborts(t *testing.T) {
 		a := w.post("/v1/chat/completions", streamBody, append(pin, "X-Request-Id", "calm/0")...)
 		return a.status == 200 && w.deployment(3).Breaker.State == route.Closed
 	})
+	if err := w.router.Override(w.now(), "deployment", "d/m", route.ForgetFailure); err != nil { // failures of late count as load
+		t.Fatal(err)
+	}
 	spread("after the restart")
 	w.idle()
 }

@@ -54,6 +54,7 @@ func (c *call) understand() *llm.Error {
 		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,
 		Deadlines: c.g.Deadlines, ClientDeadline: deadline, Notify: c.notify,
 	}
+	c.plan.Hedge = c.g.Hedged != nil && c.hedgeable() && c.g.Hedged(f.Model)
 	return nil
 }
 
@@ -93,6 +94,12 @@ func (c *call) repeatable() bool {
 		return true
 	}
 	return c.api.Repeatable && !c.req.Unrepeatable
+}
+
+// hedgeable reports whether a request may be served twice without harm or great cost: one streamed answer, no tools that
+// its client could be led to call twice.
+func (c *call) hedgeable() bool {
+	return c.req.Stream && c.plan.Repeatable && !c.req.Tools && c.req.N <= 1
 }
 
 // clientDeadline reads how long the client will wait.
