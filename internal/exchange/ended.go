@@ -308,6 +308,10 @@ func refusalOf(r *route.Refusal, pin string) *Failure {
 	}
 	f := &Failure{Status: 503, Code: "evenkeel_no_deployment", RetryIn: max(r.RetryIn.Milliseconds(), 1),
 		Message: fmt.Sprintf("No deployment of model %q can take the request: %s.", model, countCuts(r.Decision))}
+	if r.Limited {
+		f.Status, f.Code = 429, "evenkeel_upstream_rate_limited"
+		f.Message = fmt.Sprintf("The servers of model %q limit the rate of requests: %s.", model, countCuts(r.Decision))
+	}
 	if r.RetryIn == 0 {
 		f.RetryIn = 1000
 	}

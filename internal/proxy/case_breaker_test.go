@@ -326,3 +326,44 @@ func TestCase76OneHungEndpoint(t *testing.T) {
 	}
 	w.idle()
 }
+
+// TestAllAreLimited: while everybody has used up a quota, clients are told 429 with the soonest reset, and nobody upstream is
+// asked; when somebody is out for another reason, it is 503.
+func TestAllAreLimited(t *testing.T) {
+	var asked atomic.Int32
+	limited := func(seconds string) upstreamHandler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			jsonAnswer(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, "Retry-After", seconds)(w, r)
+		}
+	}
+	w := newWorld(t, options{}, limited("9"), limited("5"))
+	f := func(status int, code string, most int) {
+		t.Helper()
+		a := w.post("/v1/chat/completions", chatBody)
+		after, err := strconv.Atoi(a.header.Get("Retry-After"))
+		if a.status != status || a.code() != code || err != nil || after < 1 || after > most {
+			t.Errorf("%d %s, Retry-After %q; want %d %s and at most %d s", a.status, a.body, a.header.Get("Retry-After"), status, code, most)
+		}
+	}
+	f(429, "rate_limit_exceeded", 9) // upstream's own
+	before := asked.Load()
+	for range 5 {
+		f(429, "evenkeel_upstream_rate_limited", 5)
+	}
+	if n := asked.Load() - before; n != 0 {
+		t.Errorf("%d requests went upstream before the reset", n)
+	}
+	if err := w.router.Override(time.Now(), "endpoint", "b", route.Disable); err != nil {
+		t.Fatal(err)
+	}
+	f(503, "evenkeel_no_deployment", 9)
+	w.idle()
+}
+
+// code is the code of an error's body.
+func (a answer) code() string {
+	var body struct{ Error struct{ Code string } }
+	_ = json.Unmarshal([]byte(a.body), &body) // none: ""
+	return body.Error.Code
+}

@@ -34,6 +34,7 @@ type breaker struct {
 
 	cool       time.Time // upstream asked to be left alone until then
 	coolReason string
+	limited    bool // and it was for a quota that is used up
 
 	probesFailed, probesGood int    // in a row
 	missed, page             string // what probes, and the page about health, are not content with, "" = nothing
@@ -150,9 +151,9 @@ func jitter(k key, gen uint32) float64 {
 }
 
 // hold leaves the unit alone for as long as upstream asked for.
-func (b *breaker) hold(now time.Time, h *Health, d time.Duration, reason string) {
+func (b *breaker) hold(now time.Time, h *Health, d time.Duration, reason string, limited bool) {
 	if until := now.Add(min(d, h.LongestRetryAfter)); b.cool.Before(until) {
-		b.cool, b.coolReason = until, reason
+		b.cool, b.coolReason, b.limited = until, reason, limited
 	}
 }
 

@@ -228,7 +228,7 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	own := l.marks[0]
 	if own.gen == own.unit.breaker.gen {
 		if pause, reason := pauseOf(h, o); pause > 0 {
-			own.unit.breaker.hold(now, h, pause, reason)
+			own.unit.breaker.hold(now, h, pause, reason, o.Verdict == Success || o.Fault == RateLimited)
 		}
 	}
 	own.unit.breaker.learn(now, h, l.ownFinding(o), own.gen, own.trial, own.unit)

@@ -243,6 +243,7 @@ type Refusal struct {
 	Kind     RefusalKind
 	Decision *Decision
 	RetryIn  time.Duration // Unavailable: until the soonest candidate may be tried again; QueueFull, TooLate: until a place that is kept. 0 = unknown
+	Limited  bool          // Unavailable: who might serve it has used up its quota at upstream, and nothing else is the matter
 }
 
 // bare is a refusal for which no candidate was looked at.
@@ -396,7 +397,23 @@ func (r *Router) refuse(d *Decision) *Refusal {
 			f.RetryIn = until
 		}
 	}
+	f.Limited = r.limited()
 	return f
+}
+
+// limited reports whether all members that filter cut for what they are, not for what the request asks, are left alone
+// because a quota at upstream is used up.
+func (r *Router) limited() bool {
+	some := false
+	for i := range r.verdicts {
+		switch v := &r.verdicts[i]; {
+		case v.cut == CutCooling && v.by.breaker.limited:
+			some = true
+		case v.cut != CutWeight && v.cut != CutPinned && v.cut != CutExcluded && v.cut != CutTried:
+			return false
+		}
+	}
+	return some
 }
 
 func nameOf(s Strategy) string {
