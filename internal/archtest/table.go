@@ -32,10 +32,11 @@ var mayImport = map[string][]string{
 	"epp":       {"exchange", "route", "policy", "quota", "llm", "upstream"},
 	"console":   {"exchange", "route", "policy", "quota", "llm", "ledger"},
 	"mock":      {"engine"},
+	"drill":     {"mock", "config", "secret"},
 	"sim":       {"engine", "exchange", "route", "strategy", "policy", "quota"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
 		"discovery", "health", "http1", "proxy", "epp", "console"},
-	"cli": {"app", "sim", "mock", "config"},
+	"cli": {"app", "sim", "mock", "config", "drill"},
 }
 
 // pure lists the packages whose every result follows from their arguments: no clock, goroutine, I/O, global randomness or log. They may use each other
