@@ -9,6 +9,8 @@ type Error struct {
 	Code    string // evenkeel_*
 	Param   string // the request field at fault, or ""
 	Message string
+	// RetryAfter is in how many seconds repeating makes sense, for the event of a stream, which has no headers; 0 = not said.
+	RetryAfter int
 	// Sequence is the sequence_number of Event for the responses API: Stream.NextSequence.
 	Sequence int
 }
@@ -67,7 +69,14 @@ func (e Error) appendObject(b []byte, d Dialect) []byte {
 	}
 	b = append(b, `,"code":`...)
 	b = appendStringOrNull(b, e.Code)
-	return append(b, '}')
+	return append(e.appendRetryAfter(b), '}')
+}
+
+func (e Error) appendRetryAfter(b []byte) []byte {
+	if e.RetryAfter <= 0 {
+		return b
+	}
+	return strconv.AppendInt(append(b, `,"retry_after":`...), int64(e.RetryAfter), 10)
 }
 
 func appendStringOrNull(b []byte, s string) []byte {
@@ -98,6 +107,7 @@ func (e Error) Event(api API, lineOpen bool) []byte {
 		b = appendString(b, e.Message)
 		b = append(b, `,"param":`...)
 		b = appendStringOrNull(b, e.Param)
+		b = e.appendRetryAfter(b)
 		b = append(b, `,"sequence_number":`...)
 		b = strconv.AppendInt(b, int64(e.Sequence), 10)
 		b = append(b, `,"error":`...)

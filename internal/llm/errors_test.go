@@ -58,6 +58,10 @@ func TestErrorEvent(t *testing.T) {
 	f(messagesAPI, false, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\",\"code\":\"evenkeel_upstream_cut\"}}\n\n")
 	f(responsesAPI, false, "event: error\ndata: {\"type\":\"error\",\"code\":\"evenkeel_upstream_cut\",\"message\":\"m\",\"param\":null,\"sequence_number\":7,"+
 		"\"error\":{\"type\":\"server_error\",\"message\":\"m\",\"param\":null,\"code\":\"evenkeel_upstream_cut\"}}\n\n")
+	e.RetryAfter = 3
+	f(messagesAPI, false, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\",\"code\":\"evenkeel_upstream_cut\",\"retry_after\":3}}\n\n")
+	f(responsesAPI, false, "event: error\ndata: {\"type\":\"error\",\"code\":\"evenkeel_upstream_cut\",\"message\":\"m\",\"param\":null,\"retry_after\":3,\"sequence_number\":7,"+
+		"\"error\":{\"type\":\"server_error\",\"message\":\"m\",\"param\":null,\"code\":\"evenkeel_upstream_cut\",\"retry_after\":3}}\n\n")
 	// Our own meter understands each of them.
 	for _, api := range []API{chatAPI, messagesAPI, responsesAPI} {
 		_, got := run(t, api, SSE, string(e.Event(api, true)))

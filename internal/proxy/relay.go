@@ -147,6 +147,9 @@ func (r *reply) fail(f *exchange.Failure) {
 	if r.committed { // else nothing of the last attempt was sent
 		e.Sequence = r.events.NextSequence()
 	}
+	if !f.Final {
+		e.RetryAfter = int((max(f.RetryIn, 1000) + 999) / 1000)
+	}
 	r.write(e.Event(c.api, r.committed && r.events.Open()))
 	r.flush()
 }
