@@ -49,6 +49,7 @@ type App struct {
 
 	listeners listeners
 	strangers throttle // of lines about requests without a valid key
+	repeats   repeats
 
 	heir      *Heir         // nil if there was no process before
 	sockets   Listeners     // as Run has them; guarded by mu
@@ -69,10 +70,11 @@ type Options struct {
 func New(c *config.Config, o Options) (*App, error) {
 	a := &App{
 		logger: o.Logger, lines: o.Lines, version: o.Version, heir: o.Heir,
-		router: route.New(routing(c)),
-		budget: exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
-		ring:   ledger.NewRing(c.Explain.RingMiB << 20),
-		wake:   make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}), handed: make(chan struct{}),
+		router:  route.New(routing(c)),
+		budget:  exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
+		repeats: repeats{logger: o.Logger},
+		ring:    ledger.NewRing(c.Explain.RingMiB << 20),
+		wake:    make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}), handed: make(chan struct{}),
 		reports: map[string]discovery.Report{}, held: map[string]bool{},
 	}
 	metrics, err := telemetry.New(telemetry.Options{

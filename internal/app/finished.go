@@ -17,6 +17,7 @@ func (a *App) finished(f proxy.Finished) {
 		a.ring.Add(f.Record)
 	}
 	a.metrics.Observe(f.Record, f.Overhead)
+	a.repeats.add(f.Record)
 	level := slog.LevelInfo
 	switch f.Record.Result {
 	case exchange.Rejected:

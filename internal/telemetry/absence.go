@@ -47,9 +47,10 @@ func (a *absence) update(now time.Time, names map[name]bool) map[name]bool {
 // forget removes the series of what left long ago. It is called at every scrape.
 func (m *Metrics) forget(view *route.View) {
 	names := map[name]bool{}
-	m.requests.each(func(k requestKey) {
-		names[name{true, k.model}] = k.model == otherModel || m.options.Known(k.model)
-	})
+	seen := func(model string) { names[name{true, model}] = model == otherModel || m.options.Known(model) }
+	m.requests.each(func(k requestKey) { seen(k.model) })
+	m.fallbacks.each(func(k fallbackKey) { seen(k.from); seen(k.to) })
+	m.hedges.each(func(k hedgeKey) { seen(k.model) })
 	m.attempts.each(func(k attemptKey) { names[name{false, k.deployment}] = false })
 	m.probes.each(func(k probeKey) { names[name{false, k.name}] = false })
 	for i := range view.Deployments {
@@ -72,6 +73,9 @@ func (m *Metrics) forget(view *route.View) {
 	m.ttft.forget(served)
 	m.itl.forget(served)
 	m.tokens.forget(func(k tokenKey) bool { return served(k.target) })
+	m.waste.forget(func(k wasteKey) bool { return served(k.target) })
+	m.hedges.forget(func(k hedgeKey) bool { return model(k.model) })
+	m.fallbacks.forget(func(k fallbackKey) bool { return model(k.from) || model(k.to) })
 	probed := func(who string) bool { return expired[name{false, who}] }
 	m.probes.forget(func(k probeKey) bool { return probed(k.name) })
 	m.probeTokens.forget(func(k probeTokenKey) bool { return probed(k.deployment) })

@@ -44,6 +44,7 @@ func TestDocsCoverWhatIsExposed(t *testing.T) {
 	}}
 	m := newMetrics(t, w)
 	m.Observe(failedOver(), time.Millisecond)
+	m.Observe(hedgedFallback(), 0)
 	m.Probed(Probe{Name: "gpu-1/large", Result: "ok", TTFT: time.Second, Input: 9, Output: 3})
 	m.Listener("data").Certificate(time.Now())
 	m.Listener("data").CertificateReloaded(true)

@@ -104,7 +104,7 @@ var (
 			servedBy, deployment,
 			{"result", "`success`, `deployment_fault` (counts against the deployment), `not_deployment_fault` (the client's fault, or it left)"},
 			{"class", "`none` for success, else the class of error: `client_fault`, `rate_limited`, `overloaded`, `server_error`, `auth`, `exhausted`, `not_served`, `loading`, `connect`, " +
-				"`reset`, `truncated`, `timeout`, `malformed`, `stale`, `client_gone`, `cancelled`, `shutdown`, `aborted`"},
+				"`reset`, `truncated`, `timeout`, `malformed`, `stale`, `hedge_lost`, `client_gone`, `cancelled`, `shutdown`, `aborted`"},
 		},
 		query:   `sum(rate(evenkeel_attempts_total[5m])) / sum(rate(evenkeel_requests_total[5m]))`,
 		answers: "attempts per request: how much retries add to the load",
@@ -116,6 +116,35 @@ var (
 		buckets: []float64{0, 1, 2, 3, 4},
 		query:   `1 - sum by (model) (rate(evenkeel_fallback_depth_bucket{le="0"}[5m])) / sum by (model) (rate(evenkeel_fallback_depth_count[5m]))`,
 		answers: "the share of requests that went on to another model",
+	}
+	fallbacks = &family{
+		name: "evenkeel_fallbacks_total", kind: counter, unit: "fallbacks",
+		help: "Steps of requests from one model to another of its fallback chain.",
+		labels: []label{
+			{"from", "the model that could not take it: the one asked for, or a fallback"},
+			{"to", "the model that was asked next"},
+			{"reason", "the class of error of the last attempt at `from`, as in `evenkeel_attempts_total`; without an attempt `saturated`, `unavailable`, `no_model` or `queue_full`"},
+		},
+		query:   `sum by (from, to, reason) (increase(evenkeel_fallbacks_total[1h]))`,
+		answers: "which models stood in for which in the last hour, and why",
+	}
+	hedges = &family{
+		name: "evenkeel_hedges_total", kind: counter, unit: "attempts",
+		help: "Second attempts beside one that took longer than usual. They are in `evenkeel_attempts_total` too.",
+		labels: []label{
+			servedBy,
+			{"result", "`won` (its answer went to the client), `lost` (the first one had content sooner), `failed`"},
+		},
+		query:   `sum(rate(evenkeel_hedges_total{result="won"}[1h])) / sum(rate(evenkeel_hedges_total[1h]))`,
+		answers: "how many hedges were worth it",
+	}
+	waste = &family{
+		name: "evenkeel_wasted_tokens_total", kind: counter, unit: "tokens",
+		help: "Tokens of attempts that were given up since another attempt of their request had content first. An engine may have done more than can be seen; what it " +
+			"read is estimated. They are in `evenkeel_tokens_total` too.",
+		labels:  []label{servedBy, deployment, {"kind", "`input`, `output`"}},
+		query:   `sum(rate(evenkeel_wasted_tokens_total[1h])) / sum(rate(evenkeel_tokens_total[1h]))`,
+		answers: "the share of tokens that hedging costs",
 	}
 	breakerState = &family{
 		name: "evenkeel_breaker_state", kind: gauge, unit: "state",
@@ -235,7 +264,7 @@ var (
 
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
-	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges, overhead,
+	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, fallbacks, hedges, waste, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges, overhead,
 	bodyBytes, connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
 }
 

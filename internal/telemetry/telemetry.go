@@ -48,6 +48,10 @@ type Metrics struct {
 	probeTokens *children[probeTokenKey, prometheus.Counter]
 	probeTTFT   *children[string, prometheus.Observer]
 
+	fallbacks *children[fallbackKey, prometheus.Counter]
+	hedges    *children[hedgeKey, prometheus.Counter]
+	waste     *children[wasteKey, prometheus.Counter]
+
 	reloadOK, reloadTime prometheus.Gauge
 
 	connections, certExpiry, certReload *prometheus.GaugeVec // see Listener
@@ -133,11 +137,15 @@ func New(o Options) (*Metrics, error) {
 	m.probes = newChildren(probesVec, probeKey.labels)
 	m.probeTokens = newChildren(probeTokensVec, probeTokenKey.labels)
 	m.probeTTFT = newChildren(probeTTFTVec, func(deployment string) []string { return []string{deployment} })
+	fallbacksVec, hedgesVec, wasteVec := fallbacks.counter(), hedges.counter(), waste.counter()
+	m.fallbacks = newChildren(fallbacksVec, fallbackKey.labels)
+	m.hedges = newChildren(hedgesVec, hedgeKey.labels)
+	m.waste = newChildren(wasteVec, wasteKey.labels)
 	buildVec.WithLabelValues(valid(o.Version), runtime.Version()).Set(1)
 
 	for _, c := range []prometheus.Collector{
 		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
-		probesVec, probeTokensVec, probeTTFTVec, m.connections, m.refused, m.certExpiry, m.certReload,
+		probesVec, probeTokensVec, probeTTFTVec, fallbacksVec, hedgesVec, wasteVec, m.connections, m.refused, m.certExpiry, m.certReload,
 		newFleet(m), bodyBytes.gaugeFunc(func() float64 { return float64(o.Bodies()) }), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := m.registry.Register(c); err != nil {
@@ -159,8 +167,15 @@ func (m *Metrics) Observe(rec *exchange.Record, added time.Duration) {
 	if added > 0 {
 		m.overhead.Observe(added.Seconds())
 	}
+	if rec.Depth > 0 {
+		m.countFallbacks(rec, model)
+	}
 	for i := range rec.Attempts {
-		m.attempt(&rec.Attempts[i])
+		a := &rec.Attempts[i]
+		m.attempt(a)
+		if a.Hedge || a.Waste {
+			m.countHedge(rec, a)
+		}
 	}
 }
 
