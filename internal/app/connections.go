@@ -66,6 +66,9 @@ type limitedListener struct {
 	metrics *telemetry.Listener
 	logger  *slog.Logger
 	lines   throttle
+	retired atomic.Bool
+	over    chan struct{} // closed by Close
+	once    sync.Once
 
 	mu   sync.Mutex
 	open int64
@@ -73,13 +76,36 @@ type limitedListener struct {
 }
 
 func newLimitedListener(l net.Listener, limits *limits, metrics *telemetry.Listener, logger *slog.Logger) *limitedListener {
-	return &limitedListener{Listener: l, limits: limits, metrics: metrics, logger: logger, from: map[netip.Prefix]int64{}}
+	return &limitedListener{Listener: l, limits: limits, metrics: metrics, logger: logger, over: make(chan struct{}), from: map[netip.Prefix]int64{}}
+}
+
+// retire takes no more connections: another process has the socket too. Accept waits from then on.
+func (l *limitedListener) retire() {
+	l.retired.Store(true)
+	_ = l.Listener.Close() // of this process alone; what waits there to be accepted stays for the other
+}
+
+// Close implements net.Listener.
+func (l *limitedListener) Close() error {
+	l.once.Do(func() { close(l.over) })
+	return l.Listener.Close()
+}
+
+// connections is how many are open.
+func (l *limitedListener) connections() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
 }
 
 // Accept implements net.Listener.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
+		if err != nil && l.retired.Load() {
+			<-l.over
+			return nil, net.ErrClosed
+		}
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				l.refused(telemetry.RefusedAccept, "error", err)

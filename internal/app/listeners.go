@@ -91,7 +91,7 @@ type secured struct{ *http.Server }
 func (s secured) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 
 // limit returns the socket within the listener's limits. Its connections are s's.
-func (l *listener) limit(s *http.Server, socket net.Listener) net.Listener {
+func (l *listener) limit(s *http.Server, socket net.Listener) *limitedListener {
 	limited := newLimitedListener(socket, l.limits, l.metrics, l.logger)
 	s.ConnState = limited.state
 	if l.identity != nil {

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
+	"evenkeel/internal/config"
 	"evenkeel/internal/console"
 	"evenkeel/internal/proxy"
 	"evenkeel/internal/route"
@@ -38,96 +40,156 @@ type Listeners struct {
 	Data, Admin, Metrics net.Listener
 }
 
-// Listen opens what the configuration names. On error nothing stays open.
+// bound is a socket, and the setting that says where it listens.
+type bound struct {
+	setting, address string
+	socket           *net.Listener
+}
+
+// all lists those that c asks for.
+func (l *Listeners) all(c *config.Config) []bound {
+	return slices.DeleteFunc([]bound{{"listen", c.Listen, &l.Data}, {"admin", c.Admin, &l.Admin}, {"metrics", c.Metrics, &l.Metrics}},
+		func(b bound) bool { return b.address == "" })
+}
+
+// Listen opens what the configuration names, but for what the process before has left. On error nothing stays open.
 func (a *App) Listen() (Listeners, error) {
-	c := a.current.Load().Config
+	defer a.heir.drop()
+	c := a.Config()
 	var l Listeners
-	for _, s := range []struct {
-		setting, address string
-		into             *net.Listener
-	}{{"listen", c.Listen, &l.Data}, {"admin", c.Admin, &l.Admin}, {"metrics", c.Metrics, &l.Metrics}} {
-		if s.address == "" {
-			continue
+	for _, b := range l.all(c) {
+		made, err := a.heir.take(b.setting, b.address)
+		if err == nil && made == nil {
+			made, err = net.Listen("tcp", b.address)
 		}
-		made, err := net.Listen("tcp", s.address)
 		if err != nil {
-			l.close()
-			return Listeners{}, fmt.Errorf("cannot serve at %s: %w; choose another address with --%s, or %s: in the configuration", s.address, err, s.setting, s.setting)
+			for _, opened := range l.all(c) {
+				if *opened.socket != nil {
+					_ = (*opened.socket).Close() // going away anyway
+				}
+			}
+			return Listeners{}, fmt.Errorf("cannot serve at %s: %w; choose another address with --%s, or %s: in the configuration", b.address, err, b.setting, b.setting)
 		}
-		*s.into = made
+		*b.socket = made
 	}
 	return l, nil
 }
 
-func (l Listeners) close() {
-	for _, x := range []net.Listener{l.Data, l.Admin, l.Metrics} {
-		if x != nil {
-			_ = x.Close() // going away anyway
-		}
-	}
-}
-
 // Run serves until ctx ends, then drains: /readyz fails, running requests get drain_timeout to finish, and
-// what runs after that is told so. It returns when everything it started has ended.
+// what runs after that is told so. After HandOver it serves the connections that it has, to their end. It returns when
+// everything it started has ended.
 func (a *App) Run(ctx context.Context, l Listeners) error {
 	background, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	work.Go(func() { a.watch(background) })
-	work.Go(func() { a.tick(background) })
-	work.Go(func() { a.checker.Run(background) })
 	defer work.Wait()
 	defer stop()
-	a.metrics.Reloaded(true, time.Now())
-
+	a.mu.Lock()
+	a.sockets = l
+	a.mu.Unlock()
+	probing, stopProbing := context.WithCancel(background)
+	work.Go(func() { a.watch(background) })
+	work.Go(func() { a.tick(background) })
+	work.Go(func() { a.checker.Run(probing) })
 	work.Go(func() { a.listeners.watch(background) })
-
-	c := a.current.Load().Config
-	data := a.server(a.proxy)
-	data.Protocols.SetUnencryptedHTTP2(c.H2C)
-	data.ConnContext = proxy.ConnContext
+	a.metrics.Reloaded(true, time.Now())
 	defer a.proxy.Close()
-	admin := a.server(console.Handler(console.Options{
-		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
-		Order: a.order, Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
-	}))
-	metrics := a.server(a.metrics.Handler())
-	failed := make(chan error, 3)
-	var servers []web
-	serve := func(s *http.Server, l net.Listener, as *listener) web {
-		if l == nil {
-			return nil
-		}
-		a.logger.Info("listening", "for", as.name, "addr", l.Addr().String(), "tls", as.identity != nil)
-		w, socket := as.web(s), as.limit(s, l)
-		servers = append(servers, w)
-		work.Go(func() {
-			if err := w.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("%s listener: %w", as.name, err)
-			}
-		})
-		return w
-	}
-	serve(admin, l.Admin, a.listeners.admin)
-	serve(metrics, l.Metrics, a.listeners.metrics)
+
+	data, admin, metrics := a.servers()
+	f := front{app: a, failed: make(chan error, 3)}
+	f.serve(&work, admin, l.Admin, a.listeners.admin)
+	f.serve(&work, metrics, l.Metrics, a.listeners.metrics)
 	select { // the first request should not meet an empty fleet; but an endpoint that hangs must not hold us up
 	case <-a.first:
 	case <-time.After(firstLook):
 	case <-ctx.Done():
 	}
-	front := serve(data, proxy.Listener(l.Data), a.listeners.data)
+	if a.heir != nil {
+		a.awaitReady(ctx) // the process before serves until then
+	}
+	f.serve(&work, data, proxy.Listener(l.Data), a.listeners.data)
+	a.heir.Tell(ctx.Err())
+	tellSystemd("READY=1")
 
 	var err error
 	select {
 	case <-ctx.Done():
-		a.drain(front)
-	case err = <-failed:
+		a.drain(f.data())
+	case <-a.handed:
+		stopProbing()
+		err = f.retire(ctx)
+	case err = <-f.failed:
 	}
-	for _, s := range servers {
+	stopProbing()
+	for _, s := range f.all {
 		_ = s.Close() // nothing runs on them any more that could be saved
 	}
 	a.idleWithin(cutPatience, nil) // what was cut so tells its end
 	a.closeEndpoints()
 	return err
+}
+
+// servers makes those of the three listeners.
+func (a *App) servers() (data, admin, metrics *http.Server) {
+	c := a.Config()
+	data = a.server(a.proxy)
+	data.Protocols.SetUnencryptedHTTP2(c.H2C)
+	data.ConnContext = proxy.ConnContext
+	admin = a.server(console.Handler(console.Options{
+		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
+		Order: a.order, Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
+	}))
+	return data, admin, a.server(a.metrics.Handler())
+}
+
+// front is the listeners as they are served.
+type front struct {
+	app    *App
+	all    []served // that of data last
+	failed chan error
+}
+
+type served struct {
+	web
+	socket *limitedListener
+}
+
+// serve serves a listener until its server is closed; nil is none.
+func (f *front) serve(work *sync.WaitGroup, s *http.Server, l net.Listener, as *listener) {
+	if l == nil {
+		return
+	}
+	f.app.logger.Info("listening", "for", as.name, "addr", l.Addr().String(), "tls", as.identity != nil)
+	one := served{as.web(s), as.limit(s, l)}
+	f.all = append(f.all, one)
+	work.Go(func() {
+		if err := one.Serve(one.socket); !errors.Is(err, http.ErrServerClosed) {
+			f.failed <- fmt.Errorf("%s listener: %w", as.name, err)
+		}
+	})
+}
+
+// data is the listener for clients.
+func (f *front) data() served { return f.all[len(f.all)-1] }
+
+// retire serves clients that are connected until none is left, or ctx ends and with it the patience with them. No
+// connection is closed that a request could be on its way on: each ends with its next answer, or when it was idle for long.
+func (f *front) retire(ctx context.Context) error {
+	for _, s := range f.all {
+		s.socket.retire()
+	}
+	look := time.NewTicker(handOverLook)
+	defer look.Stop()
+	for f.data().socket.connections() > 0 || f.app.proxy.Running() > 0 {
+		select {
+		case <-ctx.Done():
+			f.app.drain(f.data())
+			return nil
+		case err := <-f.failed:
+			return err
+		case <-look.C:
+		}
+	}
+	return nil
 }
 
 // adminHosts is the name that the admin listener was configured by, beside which only addresses are answered.
@@ -144,7 +206,7 @@ func (a *App) server(h http.Handler) *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true) // over TLS
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: a.lastAnswers(h), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		Protocols: protocols, HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: receiveConnection, MaxReceiveBufferPerStream: receiveStream,
 			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: takeTimeout,
@@ -153,10 +215,22 @@ func (a *App) server(h http.Handler) *http.Server {
 	}
 }
 
+// lastAnswers makes each answer the last on its connection once another process has taken over.
+func (a *App) lastAnswers(h http.Handler) http.Handler {
+	last := []string{"close"}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.isHandedOver() {
+			w.Header()["Connection"] = last
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // drain lets running requests finish. The listener stays open meanwhile, so that /readyz can say no and late
 // requests are not refused.
 func (a *App) drain(data web) {
-	limit := a.current.Load().Config.DrainTimeout
+	limit := a.Config().DrainTimeout
+	tellSystemd("STOPPING=1")
 	a.proxy.Drain()
 	data.SetKeepAlivesEnabled(false)
 	if n := a.proxy.Running(); n > 0 {

@@ -44,6 +44,8 @@ func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-r.app.HandedOver():
+			return
 		case <-hangup:
 			if len(r.flags.config) == 0 {
 				r.logger.Info("nothing to reload: there is no configuration file")

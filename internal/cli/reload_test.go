@@ -64,7 +64,9 @@ func (p *program) servesModels(names ...string) {
 func TestConfigFileChanges(t *testing.T) {
 	e := slow(t)
 	dir := t.TempDir()
-	text := func(models string) string { return fmt.Sprintf("endpoints: {e: {url: %q, models: [%s]}}\n", e.URL(), models) }
+	text := func(models string) string {
+		return fmt.Sprintf("endpoints: {e: {url: %q, models: [%s]}}\n", e.URL(), models)
+	}
 	link := filepath.Join(dir, "linked.yaml")
 	linked(t, dir, "linked.yaml", "models: {}\n")
 	file := write(t, filepath.Join(dir, "main.yaml"), text("m"))

@@ -42,6 +42,8 @@ With URLs, no configuration is needed: each is asked which engine it is and whic
 not up yet joins when it is. With --config, everything can be said; several files are merged.
 
 Configuration files that change are read again, and at SIGHUP: all of it takes effect, or nothing and the log says why.
+SIGUSR2 starts the program anew, for a new version or for settings that need a restart: once the new process serves,
+it gets all new connections, and this one ends when its own have. If that fails, this one goes on and the log says why.
 SIGTERM drains: /readyz fails, and new requests are still accepted until the last running one has ended or
 drain_timeout is over; what runs then ends with an error. A second SIGTERM does not wait for that, and a third
 one ends the process as it stands.`,
@@ -162,6 +164,18 @@ func (f *serveFlags) override(c *config.Config) {
 func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // until the process ends: one that comes early or late must not end it
+	upgrade := notifyUpgrade()            // likewise
+	heir, err := app.Inherit()
+	if err != nil {
+		return err
+	}
+	err = serveAfter(cmd, f, urls, heir, hangup, upgrade)
+	heir.Tell(err) // if it did not come so far as to serve
+	return err
+}
+
+// serveAfter serves in the place of the process before, if there was one.
+func serveAfter(cmd *cobra.Command, f serveFlags, urls []string, heir *app.Heir, hangup, upgrade <-chan os.Signal) error {
 	files, err := f.read(urls)
 	if err != nil {
 		return err
@@ -176,7 +190,7 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 		logger.Warn("configuration", "warning", w.String())
 	}
 	tuneMemory(os.Getenv, machine(), logger) // first, since what is built depends on it
-	a, err := app.New(c, app.Options{Logger: logger, Lines: app.Lines{Out: lines, JSON: c.Log.Format == "json"}, Version: Version()})
+	a, err := app.New(c, app.Options{Logger: logger, Lines: app.Lines{Out: lines, JSON: c.Log.Format == "json"}, Version: Version(), Heir: heir})
 	if err != nil {
 		return err
 	}
@@ -187,6 +201,7 @@ func runServe(cmd *cobra.Command, f serveFlags, urls []string) error {
 	r := &reloader{app: a, flags: f, urls: urls, logger: logger, files: files}
 	r.seen.Tried(c, true)
 	defer r.start(cmd.Context(), hangup)()
+	defer handOverOn(cmd.Context(), upgrade, a, logger)()
 	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name, limits(a))
 	drain, stop := cutWhenAskedAgain(cmd.Context(), a, logger)
 	defer stop()
