@@ -48,6 +48,9 @@ type Attempt struct {
 	Model           string    `json:"model"`
 	StartedSeconds  float64   `json:"started_seconds"` // after arrival
 	DurationSeconds float64   `json:"duration_seconds"`
+	Hedge           bool      `json:"hedge,omitempty"` // it began while another attempt ran, which took long
+	Waste           bool      `json:"waste,omitempty"` // it was given up since another attempt had content first
+	Drift           string    `json:"drift,omitempty"` // what the answer names differently than the deployment's last one did
 	Decision        *Decision `json:"decision,omitempty"`
 	Outcome         Outcome   `json:"outcome"`
 }
@@ -162,7 +165,7 @@ func Explain(r *exchange.Record) *Explanation {
 		a := &r.Attempts[i]
 		e.Attempts[i] = Attempt{
 			Deployment: a.Deployment, Model: a.Model, StartedSeconds: a.Started.Sub(r.Started).Seconds(),
-			DurationSeconds: a.Ended.Sub(a.Started).Seconds(), Decision: explainDecision(a.Decision, r.Started), Outcome: explainOutcome(&a.Outcome),
+			DurationSeconds: a.Ended.Sub(a.Started).Seconds(), Hedge: a.Hedge, Waste: a.Waste, Drift: a.Drift, Decision: explainDecision(a.Decision, r.Started), Outcome: explainOutcome(&a.Outcome),
 		}
 	}
 	for _, f := range r.Refusals {

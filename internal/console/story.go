@@ -138,6 +138,8 @@ func (e *Explanation) heading(s, before *step) string {
 		fmt.Fprintf(&b, "as model %s, ", clean(s.model))
 	case s.model != model:
 		fmt.Fprintf(&b, "fallback to model %s: ", clean(s.model))
+	case s.attempt.Hedge && before != nil:
+		fmt.Fprintf(&b, "After %s without content there, hedge to ", seconds(s.begun-before.begun))
 	case before != nil && before.attempt != nil && before.attempt.Deployment == s.attempt.Deployment:
 		b.WriteString("once more ")
 	case before != nil && before.attempt != nil:
@@ -255,6 +257,9 @@ func (a *Attempt) result() string {
 			b.WriteString(": " + clean(o.Detail))
 		}
 		b.WriteString(" [" + blame(o) + "]")
+		if a.Waste {
+			b.WriteString(", its tokens are waste")
+		}
 		if o.RetryAfterSeconds > 0 {
 			b.WriteString(", asks to be left alone for " + seconds(o.RetryAfterSeconds))
 		}
@@ -271,6 +276,9 @@ func (a *Attempt) result() string {
 	}
 	if o.ServedModel != "" && o.ServedModel != a.Model {
 		parts = append(parts, "answered as "+clean(o.ServedModel))
+	}
+	if a.Drift != "" {
+		parts = append(parts, "changed: "+clean(a.Drift))
 	}
 	if len(parts) > 0 {
 		b.WriteString("; " + strings.Join(parts, ", "))

@@ -104,6 +104,19 @@ func failover() *exchange.Record {
 		attempt(3*ms, 4500*ms, second, answered))
 }
 
+// hedge takes long at first, and is answered by a second attempt beside that.
+func hedge() *exchange.Record {
+	first := decision(0, 0, "qwen3-32b", "gpu-2/qwen3-32b",
+		deployment("gpu-1/qwen3-32b", 5, 3410, .42, 80), deployment("gpu-2/qwen3-32b", 1, 812, .31, 64))
+	second := decision(900*ms, 1, "qwen3-32b", "gpu-1/qwen3-32b",
+		deployment("gpu-1/qwen3-32b", 5, 3410, .42, 80),
+		cut(deployment("gpu-2/qwen3-32b", 2, 1800, .31, 64), route.CutTried, "", 0))
+	lost := attempt(0, 1311*ms, first, route.Outcome{Class: "hedge_lost", Detail: "the other attempt had content first", InputTokens: 1053})
+	won := attempt(900*ms, 4500*ms, second, answered)
+	lost.Waste, won.Hedge, won.Drift = true, true, "fingerprint fp_1 → fp_2"
+	return request("req-hedge", 4500*ms, exchange.Complete, 200, lost, won)
+}
+
 // queueShed waits for room, fails there, waits again and runs out of time.
 func queueShed() *exchange.Record {
 	full := decision(0, 0, "qwen3-32b", "",
@@ -215,7 +228,7 @@ var stories = []struct {
 	name   string
 	record func() *exchange.Record
 }{
-	{"simple", simple}, {"failover", failover}, {"queue_shed", queueShed}, {"all_out", allOut}, {"many", many}, {"cut_stream", cutStream}, {"cut_whole", cutWhole},
+	{"simple", simple}, {"failover", failover}, {"hedge", hedge}, {"queue_shed", queueShed}, {"all_out", allOut}, {"many", many}, {"cut_stream", cutStream}, {"cut_whole", cutWhole},
 	{"client_gone", clientGone}, {"fallback", fallback}, {"hostile", hostile}, {"unknown_model", unknownModel},
 }
 
