@@ -24,10 +24,10 @@ type Options struct {
 	// Unlisted reports whether an endpoint is known to list models, but not this one that it is to serve; nil = never.
 	Unlisted func(endpoint, model string) bool
 	// Order carries out an order about a deployment, an endpoint or a credential; by says who gives it. Nil: orders are not taken.
-	Order    func(kind, name string, o route.Override, by string) error
-	Version  string
-	Hosts    []string         // names the console may be asked for by, beside IP addresses and localhost; without port
-	Now      func() time.Time // nil = time.Now
+	Order   func(kind, name string, o route.Override, by string) error
+	Version string
+	Hosts   []string         // names the console may be asked for by, beside IP addresses and localhost; without port
+	Now     func() time.Time // nil = time.Now
 }
 
 // How many requests /explain lists.

@@ -44,7 +44,9 @@ func TestFailoverAndBack(t *testing.T) {
 	r := route.New(route.Options{Health: route.Health{ResetAfter: 5 * time.Second}})
 	adopt(t, r, route.PoolSpec{Model: "m", Strategy: s, Deployments: equal(2)})
 	c := newClient(t, r)
-	end := func(l *route.Lease, v route.Verdict) { l.Done(c.now, route.Outcome{Verdict: v, Answered: true, Class: "server_error"}) }
+	end := func(l *route.Lease, v route.Verdict) {
+		l.Done(c.now, route.Outcome{Verdict: v, Answered: true, Class: "server_error"})
+	}
 	expect := func(d time.Duration, want string) {
 		t.Helper()
 		c.now = start.Add(d)
