@@ -130,14 +130,17 @@ func (t *transport) do(stop *Stop, to *target, r *Request) (*http.Response, erro
 		return nil, &Error{Class: llm.None, Err: context.Canceled}
 	}
 	up := &upload{parts: r.Body}
-	res, err := t.std.RoundTrip(t.request(httptrace.WithClientTrace(ctx, seen.hooks()), to, r, up))
+	res, err := t.std.RoundTrip(t.request(ctx, &seen, to, r, up))
 	t.dropUnused()
 	if err != nil {
 		stop.leave()
 		cancel()
 		up.end()
-		if errors.Is(err, errNotHTTP2) {
+		switch {
+		case errors.Is(err, errNotHTTP2):
 			return nil, err
+		case errors.Is(err, errRefused):
+			return nil, &Error{Class: llm.Reset, Err: errRefused}
 		}
 		return nil, seen.classify(err)
 	}
@@ -152,7 +155,7 @@ func (t *transport) do(stop *Stop, to *target, r *Request) (*http.Response, erro
 	return res, nil
 }
 
-func (t *transport) request(ctx context.Context, to *target, r *Request, up *upload) *http.Request {
+func (t *transport) request(ctx context.Context, seen *trace, to *target, r *Request, up *upload) *http.Request {
 	u := t.base
 	u.Path, u.RawQuery, _ = strings.Cut(to.uri(r), "?")
 	if path, err := url.PathUnescape(u.Path); err == nil {
@@ -165,9 +168,14 @@ func (t *transport) request(ctx context.Context, to *target, r *Request, up *upl
 	}
 	if req.ContentLength > 0 {
 		req.Body = up.reader()
-		req.GetBody = func() (io.ReadCloser, error) { return up.reader(), nil }
+		req.GetBody = func() (io.ReadCloser, error) {
+			if seen.heads.Load() > 1 { // net/http would go on for a minute
+				return nil, errRefused
+			}
+			return up.reader(), nil
+		}
 	}
-	return req.WithContext(ctx)
+	return req.WithContext(httptrace.WithClientTrace(ctx, seen.hooks()))
 }
 
 // interruptFunc makes the end of a context that of a call.
@@ -208,6 +216,9 @@ func (b *transportBody) over() {
 	b.cancel()
 	b.up.end()
 }
+
+// errRefused says that a request was not looked at, and not when it was sent again either: the endpoint is too busy, or goes.
+var errRefused = errors.New("the endpoint refused the request twice, without looking at it")
 
 var errUploadEnded = errors.New("the call is over")
 
@@ -259,6 +270,8 @@ func (p *pieces) Close() error { return nil }
 // trace notes how far a request came.
 type trace struct {
 	connected, reused, wrote, answered atomic.Bool
+
+	heads atomic.Int32 // that were written, on one connection after another
 }
 
 func (t *trace) hooks() *httptrace.ClientTrace {
@@ -268,7 +281,10 @@ func (t *trace) hooks() *httptrace.ClientTrace {
 			t.reused.Store(i.Reused)
 			t.wrote.Store(false) // the transport itself may start over on a new connection
 		},
-		WroteHeaders:         func() { t.wrote.Store(true) },
+		WroteHeaders: func() {
+			t.wrote.Store(true)
+			t.heads.Add(1)
+		},
 		GotFirstResponseByte: func() { t.answered.Store(true) },
 	}
 }
