@@ -42,7 +42,7 @@ func startPool(t *testing.T, c mock.Config, first string, at ...string) *poolWor
 	}
 	p := &poolWorld{dns: d, engines: map[string]*mock.Engine{}}
 	for _, address := range at {
-		c.Listen, c.Name = net.JoinHostPort(address, port), "at-"+address
+		c.Listen, c.Name = net.JoinHostPort(address, port), "at-"+strings.ReplaceAll(address, ":", "_")
 		p.engines[address] = engine(t, c)
 	}
 	p.names(first)
@@ -199,12 +199,27 @@ func TestPoolWhileDNSIsSilent(t *testing.T) {
 // A pool without addresses is not a model that does not exist.
 func TestPoolWithoutAddressesAtFirst(t *testing.T) {
 	p := startPool(t, mock.Config{Models: []string{"m"}}, "", "127.0.0.2")
-	if a := p.chat("m"); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "evenkeel_model_not_ready") {
+	if a := p.chat("m"); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "evenkeel_model_not_ready") || !strings.Contains(a.body, "1 of 1 endpoints") {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
 	p.names("127.0.0.2")
 	p.awaitMembers("127.0.0.2")
 	p.asks(func() bool { return true })
+}
+
+// Members of both families, with brackets where an address has a port beside it.
+func TestPoolOverIPv6(t *testing.T) {
+	p := startPool(t, mock.Config{Models: []string{"m"}}, "::1 127.0.0.2", "::1", "127.0.0.2")
+	p.awaitMembers("127.0.0.2 ::1")
+	for range 20 {
+		p.allWhole(p.streams(2, "m"))
+	}
+	_, port, _ := net.SplitHostPort(p.engines["::1"].Addr())
+	for _, name := range []string{"pool@[::1]:" + port, "pool@127.0.0.2:" + port} {
+		if n, series := p.series("evenkeel_attempts_total", fmt.Sprintf("deployment=%q", name+"/m")); series == 0 || n == 0 {
+			t.Errorf("%s answered nothing, or metrics call it otherwise", name)
+		}
+	}
 }
 
 // A reload keeps what is known of a pool, and takes it out with its members.

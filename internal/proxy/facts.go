@@ -73,7 +73,7 @@ func (g *Generation) chain(model string) ([]string, *llm.Error) {
 			why = fmt.Sprintf("; %d of them refused the credential that the configuration gives them, or need one", g.Refusing)
 		}
 		return nil, &llm.Error{Status: http.StatusServiceUnavailable, Code: "evenkeel_model_not_ready", Param: "model",
-			Message: fmt.Sprintf("The model %q is not known here yet: %d of %d endpoints have not said so far what they serve%s.", clip(model), silent, len(g.Endpoints), why)}
+			Message: fmt.Sprintf("The model %q is not known here yet: %d of %d endpoints have not said so far what they serve%s.", clip(model), silent, max(silent, len(g.Endpoints)), why)}
 	}
 	return nil, &llm.Error{Status: http.StatusNotFound, Code: codeUnknownModel, Param: "model",
 		Message: fmt.Sprintf("The model %q does not exist here. GET /v1/models lists those that do.", clip(model))}
