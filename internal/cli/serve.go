@@ -48,6 +48,7 @@ SIGTERM drains: /readyz fails, and new requests are still accepted until the las
 drain_timeout is over; what runs then ends with an error. A second SIGTERM does not wait for that, and a third
 one ends the process as it stands.`,
 		Example: `  evenkeel serve http://gpu-1:8000 http://gpu-2:8000
+  evenkeel serve dns+http://vllm-headless:8000                          # each address of the name
   evenkeel serve --listen 127.0.0.1:9000 --strategy round_robin http://127.0.0.1:8001 http://127.0.0.1:8002
   UPSTREAM_KEY=sk-... evenkeel serve --upstream-key '${UPSTREAM_KEY}' http://gpu-1:8000
   evenkeel serve --config endpoints.yaml --config policy.yaml`,

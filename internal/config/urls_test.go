@@ -68,7 +68,7 @@ func TestPoolMembers(t *testing.T) {
 }
 
 func TestFromURLs(t *testing.T) {
-	c, err := FromURLs([]string{"http://gpu-1:8000", "http://GPU-2:8000/v1/", "http://[::1]:8000", "https://api.example"}, secret.New("sk"))
+	c, err := FromURLs([]string{"http://gpu-1:8000", "http://GPU-2:8000/v1/", "http://[::1]:8000", "https://api.example", "dns+http://vllm:8000/v1"}, secret.New("sk"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestFromURLs(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 	}
-	want := "gpu-1:8000 http://gpu-1:8000|gpu-2:8000 http://gpu-2:8000|[::1]:8000 http://[::1]:8000|api.example https://api.example"
+	want := "gpu-1:8000 http://gpu-1:8000|gpu-2:8000 http://gpu-2:8000|[::1]:8000 http://[::1]:8000|api.example https://api.example|vllm:8000 dns+http://vllm:8000"
 	if strings.Join(got, "|") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "|"), want)
 	}
