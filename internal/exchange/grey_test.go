@@ -122,7 +122,7 @@ func (g *grey) attempt(f *greyFlight, lane Lane, tell func(Event)) {
 // TestGreyFailure: 2 % of the attempts take ten times as long. Hedging at least halves the 99th percentile of the time to the
 // first token, at no more than 5 % more attempts, also once what is usual has been learned under hedging for long.
 func TestGreyFailure(t *testing.T) {
-	const requests = 20_000
+	const requests = 10_000
 	for _, seed := range []uint64{1, 2, 3} {
 		p99 := map[bool]float64{}
 		for _, hedge := range []bool{false, true} {

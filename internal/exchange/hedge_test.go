@@ -399,3 +399,46 @@ func (s *shell) tell(e Event) {
 		s.wrong("%d attempts", n)
 	}
 }
+
+// TestWhereRepeatingIsUseless: an SDK would repeat an error of ours by itself; it is told not to where that is in vain, or
+// where an engine may have done what must not be done twice.
+func TestWhereRepeatingIsUseless(t *testing.T) {
+	f := func(name string, class llm.Class, sent, repeatable, final bool) {
+		t.Helper()
+		b := newBench(t, Plan{Repeatable: repeatable, MaxAttempts: 1}, route.Facts{}, pool(t, "m", 1, route.Limits{}))
+		b.do(Event{Kind: Started}, Dispatch)
+		failure := b.do(ended(class, func(e *End) { e.Sent, e.Held = sent, false }), Fail)[0].Failure
+		if failure.Final != final {
+			t.Errorf("%s: %+v", name, failure)
+		}
+	}
+	f("our credential", llm.Auth, true, true, true)
+	f("broken", llm.Reset, true, true, false)
+	f("broken, not to be done twice", llm.Reset, true, false, true)
+	f("broken before it was sent", llm.Reset, false, false, false)
+	f("a timeout, not to be done twice", llm.Timeout, true, false, true)
+	f("rate limited, not to be done twice", llm.RateLimited, true, false, false)
+}
+
+// TestWhatIsUsualDoesNotShrinkWithHedges: each slow attempt loses, so that its time is never seen whole. What is seen of it
+// counts, or the wait before a hedge would shrink to what hedges take.
+func TestWhatIsUsualDoesNotShrinkWithHedges(t *testing.T) {
+	b := hedged(t, Plan{}, pool(t, "m", 3, route.Limits{}))
+	for range 100 {
+		b.budget.parts, b.budget.hedgeParts = 10*part, 10*part
+		b.x = b.exchange(Plan{Hedge: true, Repeatable: true}, route.Facts{Stream: true})
+		b.do(Event{Kind: Started}, Dispatch)
+		b.now = b.x.Wake()
+		b.do(Event{Kind: Timer}, Dispatch)
+		b.after(200*time.Millisecond).do(of(Hedge, Event{Kind: Content}), Commit, Cancel)
+		b.do(of(Main, ended(llm.Reset)))
+		b.do(of(Hedge, ended(llm.None)), Finish)
+	}
+	b.x = b.exchange(Plan{Hedge: true, Repeatable: true}, route.Facts{Stream: true})
+	b.do(Event{Kind: Started}, Dispatch)
+	if wait := b.x.Wake().Sub(b.now); wait < usually {
+		t.Errorf("a hedge begins after %v, want %v or more", wait, usually)
+	}
+	b.x.Close(b.now)
+	b.idle()
+}

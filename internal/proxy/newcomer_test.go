@@ -22,8 +22,8 @@ func TestRefusedOwnCredentialIsTheEndpointsFault(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
-	if totals := w.deployment(0).Totals; totals.Faults != totals.Picks || totals.Faults < 1 || totals.Faults > uint64(route.DefaultHealth.TripAfter) {
-		t.Errorf("the one that refuses: %+v, want it out soon", totals)
+	if totals := w.deployment(0).Totals; totals.Faults != totals.Picks || totals.Faults != 1 {
+		t.Errorf("the one that refuses: %+v, want it out at once", totals)
 	}
 
 	alone := newWorld(t, options{apiKeys: []string{"UPKEY-1"}, change: func(g *Generation) { g.MaxAttempts = 1 }}, refuses)
