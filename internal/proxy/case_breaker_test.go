@@ -276,7 +276,7 @@ func TestCase76OneHungEndpoint(t *testing.T) {
 	}
 	good := &faulty{}
 	w := newWorld(t, options{
-		deadlines: exchange.Deadlines{Deadline: 20 * time.Second, FirstToken: 300 * time.Millisecond, Response: 300 * time.Millisecond, Hold: time.Second},
+		deadlines: exchange.Deadlines{Deadline: 20 * time.Second, FirstToken: 2 * time.Second, Response: 2 * time.Second, Hold: time.Second},
 		change: func(g *Generation) {
 			g.Chains["own"] = []string{"own"}
 			g.MaxAttempts = 2

@@ -65,7 +65,7 @@ func TestCase77SlowPromptIsNotATimeout(t *testing.T) {
 // TestCase78NoTotalTimeout: a stream that goes on producing is never cut, though it lasts many times as long as each limit;
 // on all paths.
 func TestCase78NoTotalTimeout(t *testing.T) {
-	const limit, gap, events = 400 * time.Millisecond, 25 * time.Millisecond, 60
+	const limit, gap, events = time.Second, 50 * time.Millisecond, 62
 	w := newWorld(t, options{deadlines: exchange.Deadlines{Deadline: limit, FirstToken: limit, BetweenTokens: limit, Response: limit, Hold: limit}},
 		func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
