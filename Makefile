@@ -11,6 +11,9 @@ TOOL    := go tool -modfile=tools/go.mod
 # Packages with budgets of allocations.
 BUDGETS := $(addprefix ./internal/,app ledger llm mock proxy strategy telemetry upstream)
 
+# Packages with simulations, each in one goroutine: the race detector would find nothing and take eight times as long.
+SIMULATED := $(addprefix ./internal/,exchange route strategy)
+
 comma     := ,
 PGOCELLS  := small,paced,burst,prompt-64k,tls-small
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -39,6 +42,7 @@ lint: ## check the format, go vet, staticcheck
 test: PGO = off
 test: setup lint cross ## everything CI checks: set-up, lint, builds for all platforms, all tests with the race detector (TESTFLAGS=)
 	go test -run 'Alloc|Cost' $(TESTFLAGS) $(BUDGETS) # allocation budgets: the race detector would count its own
+	go test $(TESTFLAGS) $(SIMULATED) # the simulations among them run without the race detector only
 	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
 	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -shuffle=on -timeout 6m $(TESTFLAGS) ./...
 
