@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"time"
 
 	"evenkeel/internal/config"
 	"evenkeel/internal/discovery"
@@ -196,7 +195,7 @@ func (a *App) changed() {
 
 // out reports whether requests to a target are held back.
 func (a *App) out(t discovery.Target) bool {
-	return a.router.Out(time.Now(), route.Scope{Kind: route.EndpointScope, Name: t.Name, URL: t.URL})
+	return a.router.Out(route.Scope{Kind: route.EndpointScope, Name: t.Name, URL: t.URL})
 }
 
 // watchers are goroutines by what they watch. It belongs to one goroutine.

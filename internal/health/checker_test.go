@@ -271,8 +271,8 @@ func TestUnreachableIsTheEndpointsMatter(t *testing.T) {
 		}}
 		w.checker.Set(w.plan("a", "openai"))
 		pass(15 * time.Second)
-		if !w.router.Out(time.Now(), scope("a")) || w.state("a") != route.Closed {
-			t.Errorf("the deployment is %v, the endpoint out: %v", w.state("a"), w.router.Out(time.Now(), scope("a")))
+		if !w.router.Out(scope("a")) || w.state("a") != route.Closed {
+			t.Errorf("the deployment is %v, the endpoint out: %v", w.state("a"), w.router.Out(scope("a")))
 		}
 		pass(time.Minute)
 		if n := w.fakes["a"].count(); n != 1 {

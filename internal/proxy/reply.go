@@ -386,6 +386,9 @@ func (r *reply) end(held, broken bool) *exchange.End {
 func (r *reply) broke(e *exchange.End, err error) *exchange.End {
 	o := &e.Outcome
 	o.Verdict, o.Class, o.Detail = route.DeploymentFault, e.Class.String(), detailOf(err)
+	if e.Class == llm.Reset {
+		o.Fault = route.BrokeOff
+	}
 	return e
 }
 

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math"
 	"time"
@@ -115,7 +116,6 @@ func (b *breaker) trip(now time.Time, h *Health, rule Rule, reason string, u *un
 	if !b.tripped && !b.back.IsZero() && now.Sub(b.back) >= h.LongestReset {
 		b.nth = 0
 	}
-	b.nth++
 	b.opened++
 	b.last = reason
 	switch rule {
@@ -125,6 +125,7 @@ func (b *breaker) trip(now time.Time, h *Health, rule Rule, reason string, u *un
 	case RuleCredential:
 		b.out = h.CredentialRetry
 	default:
+		b.nth++
 		b.out = min(time.Duration(b.nth)*h.ResetAfter, h.LongestReset)
 	}
 	if !b.tripped {
@@ -200,7 +201,7 @@ const (
 // finding is evidence with what it rests on.
 type finding struct {
 	evidence evidence
-	rule     Rule // of an outage
+	rule     Rule // of an outage, or of a run of failures if it is not the usual one
 	reason   string
 	spare    bool // rates may take nobody else out of the pool
 }
@@ -245,7 +246,7 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 		s := b.window.sum(now, h.Window)
 		switch {
 		case b.row >= h.TripAfter:
-			b.trip(now, h, RuleConsecutive, f.reason, u)
+			b.trip(now, h, cmp.Or(f.rule, RuleConsecutive), f.reason, u)
 		case !f.spare && s.Total() >= h.MinRequests && s.Failed >= minFailures && float64(s.Failed) >= h.ErrorRate*float64(s.Total()):
 			b.trip(now, h, RuleErrorRate, f.reason, u)
 		}

@@ -224,10 +224,10 @@ func TestLostTrialIsGivenBack(t *testing.T) {
 	})
 	f("endpoint unreachable, which is its scope's matter", func(r *Router, now time.Time) {
 		end(t, r, now, "a/m", 1, unreachable())
-		r.Observe(now, scope("a"), true)
-		l := mustPick(t, r, now, query("m"))
+		now = scopeView(t, r, now, "a").Breaker.Until
+		l := mustPick(t, r, now, query("m")) // the trial of both
 		mustRefuse(t, r, now, query("m"), Unavailable)
-		l.Done(now, left())
+		l.Done(now, success())
 	})
 	f("the fleet changed meanwhile", func(r *Router, now time.Time) {
 		l := mustPick(t, r, now, query("m"))

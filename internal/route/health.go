@@ -81,6 +81,7 @@ const (
 	RateLimited                // 429: a quota is used up, nothing is ill
 	Unreachable                // nobody answers at the address: refused, no TLS
 	Reset                      // a new connection broke before any byte of an answer
+	BrokeOff                   // the connection broke amid the answer: counted, but many at once are one thing, a process that died
 	BadCredential              // our credential was refused
 	Exhausted                  // the account behind the credential is empty
 	NotServed                  // the endpoint does not know the model
@@ -88,7 +89,7 @@ const (
 )
 
 func (f Fault) String() string {
-	return [...]string{"failure", "rate_limited", "unreachable", "reset", "bad_credential", "exhausted", "not_served", "loading"}[f]
+	return [...]string{"failure", "rate_limited", "unreachable", "reset", "broke_off", "bad_credential", "exhausted", "not_served", "loading"}[f]
 }
 
 // Rule is why a breaker opened.
@@ -102,11 +103,15 @@ const (
 	RuleSlow        Rule = "slow"
 	RuleRateLimited Rule = "rate_limited" // 429s without a time
 	RuleUnreachable Rule = "unreachable"
-	RuleReset       Rule = "reset"
+	RuleReset       Rule = "reset" // connections that broke
 	RuleCredential  Rule = "credential"
 	RuleNotServed   Rule = "not_served"
 	RuleProbe       Rule = "probe"
 )
+
+// ofProcess reports whether what opened by a rule was the matter of a process, and is over when that is: not so a refused
+// credential, and a quota that is used up.
+func (r Rule) ofProcess() bool { return r != RuleCredential && r != RuleRateLimited }
 
 // passable reports whether a panic may pass over an opening: not if it is certain that nothing comes of it.
 func (r Rule) passable() bool { return r != RuleCredential && r != RuleNotServed }

@@ -303,6 +303,8 @@ func (l *Lease) ownFinding(o *Outcome) finding {
 	case o.Verdict != DeploymentFault:
 	case o.Fault == Failure && o.RetryAfter <= 0: // who says when to come back is busy, not ill
 		f.evidence, f.spare = failure, !l.router.maySpare(l.node)
+	case o.Fault == BrokeOff:
+		f.evidence, f.rule, f.spare = failure, RuleReset, !l.router.maySpare(l.node)
 	case o.Fault == RateLimited && o.RetryAfter <= 0:
 		f.evidence = limited
 	case o.Fault == NotServed:

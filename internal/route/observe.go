@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,12 +23,27 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 	switch {
 	case reachable && b.tripped && b.rule == RuleUnreachable: // what was seen is what a trial would find out
 		b.close(now, b.rampAfter(now, &r.health))
+		r.startedAnew(now, u)
 	case !reachable && !b.tripped:
 		b.trip(now, &r.health, RuleUnreachable, "unreachable", u)
-	case !reachable && !b.trial && b.until.Sub(now) < firstOutage:
-		b.until = now.Add(firstOutage) // a trial would fail too
+	case !reachable && !b.trial:
+		if b.rule == RuleReset { // whoever broke connections is not there any more
+			b.rule = RuleUnreachable
+		}
+		if b.until.Sub(now) < firstOutage {
+			b.until = now.Add(firstOutage) // a trial would fail too
+		}
 	}
 	return r.sweep(now)
+}
+
+// startedAnew closes the breakers of deployments whose endpoint was away: what failed there was another process.
+func (r *Router) startedAnew(now time.Time, endpoint *unit) {
+	for _, n := range r.nodes {
+		if b := &n.breaker; b.tripped && b.rule.ofProcess() && slices.Contains(n.units, endpoint) {
+			b.close(now, b.rampAfter(now, &r.health))
+		}
+	}
 }
 
 // Probe is what an active probe of a deployment found.

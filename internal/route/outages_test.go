@@ -21,7 +21,7 @@ func TestUnreachableTakesTheEndpointOut(t *testing.T) {
 	if l := mustPick(t, r, start, query("m")); l.Deployment().ID != "b/m" {
 		t.Errorf("picked %s, want b/m", l.Deployment().ID)
 	}
-	if !r.Out(start, scope("a")) || r.Out(start, scope("b")) {
+	if !r.Out(scope("a")) || r.Out(scope("b")) {
 		t.Error("want endpoint a out and b not")
 	}
 	if own := state(t, r, start, "a/m"); own != Closed {
@@ -270,5 +270,93 @@ func TestRetryInIsWhenAllBreakersLetGo(t *testing.T) {
 	end(t, r, start, "b", 1, asked(RateLimited, 7*second))
 	if got := mustRefuse(t, r, start, query("m"), Unavailable).RetryIn; got != 7*second {
 		t.Errorf("RetryIn %v, want that of b, 7s", got)
+	}
+}
+
+// TestAProcessThatDied: the many streams that it broke off take it out once and briefly; when its endpoint was seen to be
+// away and back, it is another process, and in use at once.
+func TestAProcessThatDied(t *testing.T) {
+	died := func(t *testing.T) *Router {
+		r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))
+		var running []*Lease
+		for range 20 {
+			running = append(running, mustPick(t, r, start, pinned("m", "a")))
+		}
+		for _, l := range running {
+			l.FirstToken(start)
+			l.Done(start, Outcome{Verdict: DeploymentFault, Class: "reset", Fault: BrokeOff, Answered: true, Status: 200})
+		}
+		if b := node1(t, r, start, "a/m").Breaker; b.State != Open || b.Rule != RuleReset || b.Out != time.Second || b.Openings != 1 {
+			t.Fatalf("after 20 streams broke off: %+v, want open once for a second", b)
+		}
+		return r
+	}
+	t.Run("back unseen", func(t *testing.T) {
+		r := died(t)
+		now := at(1100 * time.Millisecond)
+		l := mustPick(t, r, now, query("m"))
+		if l.Deployment().ID != "a/m" || !l.Decision().Trial {
+			t.Fatalf("picked %s, trial %v", l.Deployment().ID, l.Decision().Trial)
+		}
+		l.Done(now, success())
+		if b := node1(t, r, now, "a/m").Breaker; b.State != SlowStart || b.Until.Sub(now) > 1100*time.Millisecond {
+			t.Errorf("after a good trial: %+v, want a slow start as long as it was out", b)
+		}
+	})
+	t.Run("seen to go and come", func(t *testing.T) {
+		r := died(t)
+		r.Observe(at(100*time.Millisecond), scope("a"), false)
+		r.Observe(at(600*time.Millisecond), scope("a"), true)
+		if b := node1(t, r, at(600*time.Millisecond), "a/m").Breaker; b.State.Out() {
+			t.Errorf("after it came back: %+v", b)
+		}
+	})
+	t.Run("breaks off every time", func(t *testing.T) {
+		r := died(t)
+		now := start
+		for _, want := range []time.Duration{2, 4, 8, 16, 30, 30} {
+			now = node1(t, r, now, "a/m").Breaker.Until
+			l := mustPick(t, r, now, pinned("m", "a"))
+			l.Done(now, Outcome{Verdict: DeploymentFault, Class: "reset", Fault: BrokeOff, Answered: true})
+			if b := node1(t, r, now, "a/m").Breaker; b.Out != want*time.Second {
+				t.Fatalf("out for %v, want %v", b.Out, want*time.Second)
+			}
+		}
+	})
+}
+
+// TestAResetEndpointThatWentAway is the endpoint of another process when it comes back.
+func TestAResetEndpointThatWentAway(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+	mustPick(t, r, start, query("m")).Done(start, Outcome{Verdict: DeploymentFault, Class: "reset", Fault: Reset})
+	state := func(d time.Duration) BreakerState { return scopeView(t, r, at(d), "a").Breaker.State }
+	r.Observe(at(100*time.Millisecond), scope("a"), true) // pages answer, requests do not
+	if s := state(100 * time.Millisecond); s != Open {
+		t.Fatalf("it answers pages: %v, want it to stay open", s)
+	}
+	r.Observe(at(200*time.Millisecond), scope("a"), false)
+	r.Observe(at(700*time.Millisecond), scope("a"), true)
+	if s := state(700 * time.Millisecond); s.Out() {
+		t.Errorf("away and back: %v", s)
+	}
+}
+
+// TestOutWhenAllDeploymentsAre: an endpoint to which no request goes is looked at as one that is out.
+func TestOutWhenAllDeploymentsAre(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})), pool1("n", dep("a/n", Limits{})))
+	open(t, r, start, "a/m")
+	if r.Out(scope("a")) {
+		t.Error("out though another of its deployments is in use")
+	}
+	for range 5 {
+		mustPick(t, r, start, query("n")).Done(start, broken())
+	}
+	if !r.Out(scope("a")) || r.Out(scope("b")) || r.Out(scope("nobody")) {
+		t.Error("want a out alone")
+	}
+	r.Observe(at(time.Second), scope("a"), false)
+	r.Observe(at(2*time.Second), scope("a"), true)
+	if r.Out(scope("a")) || node1(t, r, at(2*time.Second), "a/m").Breaker.State != SlowStart {
+		t.Error("out after it was started anew")
 	}
 }

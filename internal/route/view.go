@@ -108,10 +108,23 @@ func (r *Router) View(now time.Time) View {
 	return v
 }
 
-// Out reports whether requests to a scope are held back now because of what happened there.
-func (r *Router) Out(now time.Time, s Scope) bool {
+// Out reports whether requests to a scope are held back now because of what happened there, to it or to all
+// deployments that share it. Nobody would notice then that it went away and came back.
+func (r *Router) Out(s Scope) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.units[s.key()]
-	return u != nil && u.breaker.tripped
+	if u == nil || u.breaker.tripped {
+		return u != nil
+	}
+	out := false
+	for _, n := range r.nodes {
+		if n.member && slices.Contains(n.units, u) {
+			if !n.breaker.tripped || !n.breaker.rule.ofProcess() {
+				return false
+			}
+			out = true
+		}
+	}
+	return out
 }
