@@ -193,6 +193,7 @@ func (b *bench) mend(t *testing.T) {
 	before := make([]int64, len(b.engines))
 	for i, e := range b.engines {
 		e.ClearFault()
+		b.forget(t, e)
 		before[i] = e.Stats().Completed
 	}
 	const body = `{"model":"` + modelName + `","max_tokens":1,"messages":[{"role":"user","content":"hello"}]}`
@@ -207,6 +208,22 @@ func (b *bench) mend(t *testing.T) {
 		resp.Body.Close()
 		return sent >= 25 && b.engines[0].Stats().Completed > before[0] && b.engines[1].Stats().Completed > before[1]
 	})
+}
+
+// forget orders the balancer to forget that an engine has failed, as an operator would.
+func (b *bench) forget(t *testing.T, e *mock.Engine) {
+	t.Helper()
+	name := strings.TrimPrefix(e.URL(), "http://")
+	for _, about := range []string{"endpoint=" + name, "deployment=" + name + "/" + modelName} {
+		resp, err := http.Post(b.lb.AdminURL+"/admin/deployments?order=reset&"+about, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("order reset of %s: %s", about, resp.Status)
+		}
+	}
 }
 
 // enginesIdle waits until the engines have noticed that nobody waits any more.

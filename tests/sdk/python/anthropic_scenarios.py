@@ -5,7 +5,7 @@ import time
 
 import anthropic
 
-from settings import LONG_PROMPT, UNICODE_PROMPT, Settings, check, expect
+from settings import LONG_PROMPT, UNICODE_PROMPT, Settings, check, expect, expect_timeout
 
 TOOL = {
     "name": "weather",
@@ -172,7 +172,7 @@ def timeout(s: Settings) -> str:
     """The engine hangs: the client's own limit of 0.5 s must end the call."""
     began = time.monotonic()
     with client(s, timeout=0.5) as c:
-        expect(anthropic.APITimeoutError, lambda: c.messages.create(**ask(s)))
+        expect_timeout(anthropic.APITimeoutError, lambda: c.messages.create(**ask(s)))
     waited = time.monotonic() - began
     check(waited < 5, f"ended after {waited:.2f} s")
     return f"{waited:.2f} s"

@@ -7,7 +7,7 @@ import time
 import openai
 from openai.types.chat import ChatCompletion
 
-from settings import LONG_PROMPT, UNICODE_PROMPT, Settings, check, expect
+from settings import LONG_PROMPT, UNICODE_PROMPT, Settings, check, expect, expect_timeout
 
 TOOL = {
     "type": "function",
@@ -247,7 +247,7 @@ def timeout(s: Settings) -> str:
     """The engine hangs: the client's own limit of 0.5 s must end the call."""
     began = time.monotonic()
     with client(s, timeout=0.5) as c:
-        expect(openai.APITimeoutError, lambda: c.chat.completions.create(**ask(s)))
+        expect_timeout(openai.APITimeoutError, lambda: c.chat.completions.create(**ask(s)))
     waited = time.monotonic() - began
     check(waited < 5, f"ended after {waited:.2f} s")
     return f"{waited:.2f} s"

@@ -22,6 +22,19 @@ def check(condition: object, message: object) -> None:
         raise AssertionError(message)
 
 
+def expect_timeout(own: type[BaseException], call) -> None:
+    """call must end by a timeout: the client's own, or the balancer's 504, which knows that limit and can be first."""
+    try:
+        result = call()
+    except own:
+        return
+    except Exception as error:
+        if getattr(error, "status_code", None) == 504:
+            return
+        raise
+    raise AssertionError(f"no timeout, but a result: {result!r:.500}")
+
+
 def expect(kind: type[BaseException], call) -> BaseException:
     """Returns the error of the wanted kind that call must raise."""
     try:
