@@ -275,7 +275,7 @@ type decayed struct {
 const penaltyHalfLife = 10 * time.Second
 
 // leastPenalty is the least that counts: among idle deployments any difference would decide.
-const leastPenalty = 0.1
+const leastPenalty = 0.5
 
 func (d *decayed) now(now time.Time) float64 {
 	if d.value == 0 {

@@ -232,6 +232,9 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 		}
 	}
 	own.unit.breaker.learn(now, h, l.ownFinding(o), own.gen, own.trial, own.unit)
+	if own.trial && o.Verdict == Success {
+		n.failed = decayed{} // what failed before the trial is over
+	}
 	for _, m := range l.marks[1:l.nmarks] {
 		m.unit.breaker.learn(now, h, scopeFinding(ScopeKind(m.unit.key.kind-scopeKey(0)), o), m.gen, m.trial, m.unit)
 	}

@@ -37,10 +37,15 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 	return r.sweep(now)
 }
 
-// startedAnew closes the breakers of deployments whose endpoint was away: what failed there was another process.
+// startedAnew forgets the failures of deployments whose endpoint was away, and closes their breakers: what failed there was
+// another process.
 func (r *Router) startedAnew(now time.Time, endpoint *unit) {
 	for _, n := range r.nodes {
-		if b := &n.breaker; b.tripped && b.rule.ofProcess() && slices.Contains(n.units, endpoint) {
+		if !slices.Contains(n.units, endpoint) {
+			continue
+		}
+		n.failed, n.breaker.row = decayed{}, 0
+		if b := &n.breaker; b.tripped && b.rule.ofProcess() {
 			b.close(now, b.rampAfter(now, &r.health))
 		}
 	}

@@ -360,3 +360,28 @@ func TestOutWhenAllDeploymentsAre(t *testing.T) {
 		t.Error("out after it was started anew")
 	}
 }
+
+// TestAfterARestartNothingIsHeldAgainstIt: with one request at a time nothing is in flight anywhere, and the least penalty
+// for what the old process failed would keep the new one from being chosen.
+func TestAfterARestartNothingIsHeldAgainstIt(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))
+	for range 4 {
+		mustPick(t, r, start, pinned("m", "a")).Done(start, Outcome{Verdict: DeploymentFault, Class: "reset", Fault: BrokeOff, Answered: true})
+	}
+	penalty := func(now time.Time) float64 {
+		l := mustPick(t, r, now, pinned("m", "a"))
+		defer l.Done(now, left())
+		return l.Decision().Candidates[0].Penalty
+	}
+	if p := penalty(start); p != 4 {
+		t.Fatalf("penalty %v after four failures", p)
+	}
+	if p := penalty(at(31 * time.Second)); p != 0 { // less than half a request
+		t.Errorf("penalty %v after 31 s", p)
+	}
+	r.Observe(start, scope("a"), false)
+	r.Observe(at(time.Second), scope("a"), true)
+	if p := penalty(at(time.Second)); p != 0 {
+		t.Errorf("penalty %v after a restart", p)
+	}
+}
