@@ -34,8 +34,9 @@ type balancer struct {
 type launch struct {
 	config string
 	env    []string
-	files  int  // RLIMIT_NOFILE, 0 = as it is
-	mute   bool // its log is read until it listens, and then no more
+	files  int    // RLIMIT_NOFILE, 0 = as it is
+	hosts  string // a file that it has in place of /etc/hosts
+	mute   bool   // its log is read until it listens, and then no more
 }
 
 // lastLines is how much of a log is kept.
@@ -73,7 +74,13 @@ func (b *Bench) serveAs(l launch) *balancer {
 	if l.files > 0 {
 		args = append([]string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, l.files), "sh"}, args...)
 	}
+	if l.hosts != "" {
+		args = append([]string{"/bin/sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, l.hosts}, args...)
+	}
 	x.cmd = exec.Command(args[0], args[1:]...)
+	if l.hosts != "" {
+		b.must(ownMounts(x.cmd))
+	}
 	x.cmd.Env = append(os.Environ(), l.env...)
 	if b.undefended != "" {
 		x.cmd.Env = append(x.cmd.Env, undefendedVariable+"="+b.undefended)
@@ -209,6 +216,7 @@ type explained struct {
 	Result   string `json:"result"`
 	Attempts []struct {
 		Deployment string `json:"deployment"`
+		Waste      bool   `json:"waste"`
 		Outcome    struct {
 			Verdict        string `json:"verdict"`
 			Class          string `json:"class"`

@@ -52,6 +52,7 @@ type Bench struct {
 	endpoints settings
 	engines   []*mock.Engine
 	fakes     []*fake
+	h2s       []*h2Server
 	closers   []func()
 	balancers []*balancer
 	clients   *http.Client

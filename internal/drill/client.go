@@ -393,6 +393,17 @@ func (t *tally) example() string {
 	return "none"
 }
 
+// whys counts the answers that did not end well, by what was said.
+func (t *tally) whys() map[string]int {
+	n := map[string]int{}
+	for _, a := range t.answers {
+		if a.ending != complete && a.ending != left {
+			n[endings[a.ending]+" "+cmpOr(a.why, a.code)]++
+		}
+	}
+	return n
+}
+
 func cmpOr(a, b string) string {
 	if a != "" {
 		return a

@@ -90,6 +90,9 @@ func (b *Bench) upstream() (n int64) {
 	for _, f := range b.fakes {
 		n += f.open.Load()
 	}
+	for _, s := range b.h2s {
+		n += s.open.Load()
+	}
 	return n
 }
 
@@ -123,6 +126,9 @@ func (b *Bench) sums(all []*sample) error {
 	}
 	for _, f := range b.fakes {
 		whole += f.whole.Load()
+	}
+	for _, s := range b.h2s {
+		whole += s.whole.Load()
 	}
 	if clean := b.score.clean.Load(); clean > whole {
 		return brokenf("invariant: %d answers ended cleanly for clients, but engines ended only %d so", clean, whole)

@@ -4,9 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 )
+
+// ownMounts lets a command mount what only it and its children see. Who is not root becomes so in a user namespace of its
+// own, where the system allows that.
+func ownMounts(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if uid := os.Getuid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+	}
+	return nil
+}
 
 // clockTicks is sysconf(_SC_CLK_TCK), which is 100 on every platform that Go runs on.
 const clockTicks = 100

@@ -1,5 +1,0 @@
-package drill
-
-var (
-	networkRows []Row
-)
