@@ -156,7 +156,7 @@ func TestOneEngineDies(t *testing.T) {
 	}
 
 	servers[0].Restart(t)
-	harness.Eventually(t, 40*time.Second, "the engine that is back gets requests", func() bool { // at most 30 s of back-off
+	harness.Eventually(t, 40*time.Second, "the engine that is back gets requests", func() bool {
 		if r := readStream(t, lb.URL, chatRequest("back", 5, true), func() {}); !r.done || r.failed || r.err != nil {
 			t.Fatalf("a request while the engine comes back: %+v", r)
 		}
