@@ -19,7 +19,7 @@ PGOCELLS  := small,paced,burst,prompt-64k,tls-small
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 GODIRS     = $(wildcard bench cmd examples internal tests)
 
-.PHONY: help build cross setup lint test fuzz bench bench-peers profile pgo soak image fmt clean $(PLATFORMS:%=dist/%)
+.PHONY: help build cross setup lint test fuzz bench bench-peers profile pgo soak drill image fmt clean $(PLATFORMS:%=dist/%)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,7 @@ test: PGO = off
 test: setup lint cross ## everything CI checks: set-up, lint, builds for all platforms, all tests with the race detector (TESTFLAGS=)
 	go test -run 'Alloc|Cost' $(TESTFLAGS) $(BUDGETS) # allocation budgets: the race detector would count its own
 	go test $(TESTFLAGS) $(SIMULATED) # the simulations among them run without the race detector only
+	go test -count=1 ./internal/drill # alone too: the rows of evenkeel drill, and that each fails where its defence is missing
 	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
 	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -shuffle=on -timeout 6m $(TESTFLAGS) ./...
 
@@ -65,6 +66,9 @@ pgo: setup ## make the profile again by which release builds are optimised, unde
 
 soak: ## keep evenkeel fully busy for DURATION (10m): memory, goroutines, files and CPU time per request must stay level
 	SOAK=$(or $(DURATION),10m) go test -count=1 -v -timeout 24h ./tests/soak
+
+drill: build ## break things around evenkeel and see what holds, takes 2 minutes (DRILLFLAGS=, for example --all or --row=R7)
+	$(BIN) drill $(DRILLFLAGS)
 
 image: ## build the container image evenkeel:VERSION with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \

@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"epp":       {"exchange", "route", "policy", "quota", "llm", "upstream"},
 	"console":   {"exchange", "route", "policy", "quota", "llm", "ledger"},
 	"mock":      {"engine"},
-	"drill":     {"mock", "config", "secret"},
+	"drill":     {"mock"},
 	"sim":       {"engine", "exchange", "route", "strategy", "policy", "quota"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
 		"discovery", "health", "http1", "proxy", "epp", "console"},

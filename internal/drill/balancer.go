@@ -90,11 +90,12 @@ func (b *Bench) serveAs(l launch) *balancer {
 	b.must(x.cmd.Start())
 	b.balancers = append(b.balancers, x)
 	go x.read(pipe, l.mute) // ends with the process
-	if !b.until(startLimit, x.listens) {
-		b.stopf("evenkeel did not begin to listen; it said:\n%s", x.out.text())
+	b.until(startLimit, func() bool { return x.listens() || x.gone() })
+	if x.gone() || !x.listens() {
+		b.stopf("evenkeel does not begin to listen")
 	}
 	if !b.until(startLimit, x.ready) {
-		b.stopf("evenkeel is not ready; it said:\n%s", x.out.text())
+		b.stopf("evenkeel is not ready")
 	}
 	x.idle = x.sample()
 	return x

@@ -43,7 +43,7 @@ type Bench struct {
 	ctx        context.Context
 	program    string
 	long       bool
-	files      []string // somebody's own configuration
+	owned      *owned   // somebody's own configuration, nil for the row's own
 	over       settings // of a defence that is switched off
 	undefended string   // and what is changed in the program for it
 
@@ -148,6 +148,9 @@ func (b *Bench) serveBy(name, url string, more ...settings) {
 // fleet starts n engines alike and puts them into the configuration. Where the user has a configuration of his own,
 // they are its endpoints.
 func (b *Bench) fleet(n int, c mock.Config, more ...settings) []*mock.Engine {
+	if b.owned != nil {
+		return b.adopt(c)
+	}
 	first := len(b.engines)
 	for range n {
 		c.Name = "" // the next one's

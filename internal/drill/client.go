@@ -21,7 +21,7 @@ import (
 // request is what a client asks. The zero value is a short chat that is not streamed.
 type request struct {
 	path   string            // default /v1/chat/completions
-	model  string            // default model
+	model  string            // default that of the bench
 	stream bool              //
 	tokens int               // most output tokens; default 8
 	prompt string            // default one that differs from request to request
@@ -37,6 +37,7 @@ type request struct {
 
 var serial atomic.Int64 // no two prompts are equal
 
+// text is the body. Without a prompt no two are equal.
 func (r *request) text() []byte {
 	if r.body != nil {
 		return r.body
@@ -46,9 +47,6 @@ func (r *request) text() []byte {
 		prompt = fmt.Sprintf("request %d of the drill", serial.Add(1))
 	}
 	c := settings{"model": r.model, "max_tokens": r.tokens, "messages": []settings{{"role": "user", "content": prompt}}}
-	if r.model == "" {
-		c["model"] = model
-	}
 	if r.tokens == 0 {
 		c["max_tokens"] = 8
 	}
@@ -151,6 +149,7 @@ func (b *Bench) askBy(client *http.Client, x *balancer, r request) (a *answer) {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, limit)
 	defer cancel()
+	r.model = cmpOr(r.model, b.asked())
 	path := r.path
 	if path == "" {
 		path = "/v1/chat/completions"
@@ -160,6 +159,9 @@ func (b *Bench) askBy(client *http.Client, x *balancer, r request) (a *answer) {
 		return a.fail("%v", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if b.owned != nil {
+		req.Header.Set("x-evenkeel-fallback", "off") // the rows are about one model
+	}
 	for k, v := range r.header {
 		req.Header.Set(k, v)
 	}

@@ -26,28 +26,28 @@ var clientRows = []Row{
 		off:     off{defence: "reading no faster than the client does", change: "back_pressure"},
 	},
 	{
-		ID: "R19", AnyFleet: true,
+		ID: "R19", Needs: 1,
 		Fault:   "clients leave before the first token",
 		Promise: "the engine is told within 100 ms",
 		run:     leavesBefore,
 		off:     off{defence: "watching clients", change: "gone"},
 	},
 	{
-		ID: "R20", AnyFleet: true,
+		ID: "R20", Needs: 1,
 		Fault:   "clients leave in the middle of a stream",
 		Promise: "the engine is told within 100 ms; the tokens until then are recorded, ± 1 %",
 		run:     leavesAmid,
 		off:     off{defence: "watching clients", change: "gone"},
 	},
 	{
-		ID: "R21", AnyFleet: true,
+		ID: "R21", Needs: 1,
 		Fault:   "clients leave while a failed request waits to be repeated",
 		Promise: "it is not repeated",
 		run:     leavesInPause,
 		off:     off{defence: "watching clients", change: "gone"},
 	},
 	{
-		ID: "R22", AnyFleet: true,
+		ID: "R22", Needs: 1,
 		Fault:   "a client closes its sending side after the request (HTTP/1.1)",
 		Promise: "as documented: that is leaving, and the engine is told",
 		run:     halfClose,
@@ -68,7 +68,7 @@ var clientRows = []Row{
 		off:     off{defence: "retries", settings: settings{"retry": settings{"max_attempts": 1}}},
 	},
 	{
-		ID: "R66", AnyFleet: true,
+		ID: "R66", Needs: 1,
 		Fault:   "two requests with the same request id",
 		Promise: "both are served and told apart",
 		run:     sameID,
@@ -130,7 +130,7 @@ func (b *Bench) sip(ctx context.Context, x *balancer, begun *sync.WaitGroup) {
 	}
 	defer nc.Close()
 	_ = nc.(*net.TCPConn).SetReadBuffer(4096) // a larger one only makes the row weaker
-	r := request{stream: true, tokens: 8}
+	r := request{model: b.asked(), stream: true, tokens: 8}
 	text := r.text()
 	fmt.Fprintf(nc, "POST /v1/chat/completions HTTP/1.1\r\nhost: drill\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", len(text), text)
 	buf := make([]byte, 1024)
@@ -238,7 +238,7 @@ func halfClose(_ context.Context, b *Bench) (Measured, error) {
 	defer nc.Close()
 	b.score.begin()
 	defer b.score.running.Add(-1)
-	r := request{stream: true}
+	r := request{model: b.asked(), stream: true}
 	text := r.text()
 	fmt.Fprintf(nc, "POST /v1/chat/completions HTTP/1.1\r\nhost: drill\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", len(text), text)
 	if !b.until(2*time.Second, func() bool { return es[0].Stats().Running == 1 }) {
@@ -265,7 +265,7 @@ func exodus(_ context.Context, b *Bench) (Measured, error) {
 		defer nc.Close()
 		b.score.begin()
 		defer b.score.running.Add(-1)
-		r := request{stream: true, tokens: 90}
+		r := request{model: b.asked(), stream: true, tokens: 90}
 		text := r.text()
 		fmt.Fprintf(nc, "POST /v1/chat/completions HTTP/1.1\r\nhost: drill\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", len(text), text)
 		conns = append(conns, nc)
@@ -313,7 +313,7 @@ func largeBody(_ context.Context, b *Bench) (Measured, error) {
 	es := b.fleet(2, mock.Config{Record: 4})
 	x := b.serve()
 	b.fault(es[0], mock.Fault{Kind: "status", Status: 500, Count: 1})
-	r := request{prompt: strings.Repeat("picture ", size/8)}
+	r := request{model: b.asked(), prompt: strings.Repeat("picture ", size/8)}
 	r.body = r.text()
 	var t *tally
 	grown := b.grows(x, func() { t = b.crowd(x, 2, 1, r) })

@@ -12,7 +12,7 @@ import (
 // Connections that are not made, or break before an answer.
 var connectRows = []Row{
 	{
-		ID: "R1", AnyFleet: true,
+		ID: "R1", Needs: 2,
 		Fault:   "an engine refuses connections",
 		Promise: "another one answers: no client sees an error",
 		run:     refuses,
@@ -33,7 +33,7 @@ var connectRows = []Row{
 		off:     off{defence: "retries", settings: settings{"retry": settings{"max_attempts": 1}}},
 	},
 	{
-		ID: "R4", AnyFleet: true,
+		ID:      "R4",
 		Fault:   "the connection is reset before the head of the answer",
 		Promise: "one retry, with the same body to the byte",
 		run:     resetBeforeHead,
@@ -109,7 +109,7 @@ func resetBeforeHead(_ context.Context, b *Bench) (Measured, error) {
 	es := b.fleet(2, mock.Config{Record: 10})
 	x := b.serve()
 	b.fault(es[0], mock.Fault{Kind: "reset", Count: 1})
-	r := request{}
+	r := request{model: b.asked()}
 	r.body = r.text()
 	t := b.crowd(x, 2, 1, r) // one of them meets it
 	tries := 0

@@ -16,12 +16,12 @@ import (
 
 // Row is one fault and what is promised of it.
 type Row struct {
-	ID       string // R1
-	Fault    string // what is broken
-	Promise  string // what holds all the same
-	Long     bool   // takes more than about ten seconds, or cannot be scaled down
-	Alone    bool   // measures so closely that no other row may run beside it
-	AnyFleet bool   // makes sense with somebody's own configuration
+	ID      string // R1
+	Fault   string // what is broken
+	Promise string // what holds all the same
+	Long    bool   // takes more than about ten seconds, or cannot be scaled down
+	Alone   bool   // measures so closely that no other row may run beside it
+	Needs   int    // with how many deployments of a model it makes sense in somebody's own configuration; 0 = in none
 
 	run func(ctx context.Context, b *Bench) (Measured, error)
 	off off
@@ -77,7 +77,8 @@ type Options struct {
 	Long bool
 	// Jobs is how many rows run at one time, at least 1. Rows that measure closely run alone all the same.
 	Jobs int
-	// Config is a configuration whose rows are to be run, as files; empty means the drill's own fleets.
+	// Config is somebody's own configuration, as files, to run the rows against that apply to it; empty means the drill's
+	// own fleets.
 	Config []string
 	// Done is called for each row that has ended, one after another. It may be nil.
 	Done func(Result)
@@ -103,7 +104,7 @@ type Result struct {
 func Select(o Options) ([]Row, error) {
 	all := Rows()
 	if len(o.Rows) == 0 {
-		return slices.DeleteFunc(all, func(r Row) bool { return r.Long && !o.Long || len(o.Config) > 0 && !r.AnyFleet }), nil
+		return slices.DeleteFunc(all, func(r Row) bool { return r.Long && !o.Long || len(o.Config) > 0 && r.Needs == 0 }), nil
 	}
 	var chosen []Row
 	for _, r := range all {
@@ -116,7 +117,7 @@ func Select(o Options) ([]Row, error) {
 		switch {
 		case i < 0:
 			return nil, fmt.Errorf("there is no row %q; evenkeel drill --list shows all", id)
-		case len(o.Config) > 0 && !chosen[i].AnyFleet:
+		case len(o.Config) > 0 && chosen[i].Needs == 0:
 			return nil, fmt.Errorf("row %s needs the drill's own fleet: it cannot be run with --config", chosen[i].ID)
 		}
 	}
@@ -132,10 +133,17 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	if _, err := os.Stat(o.Program); err != nil {
 		return nil, fmt.Errorf("the program to test: %w", err)
 	}
+	var own *owned
+	if len(o.Config) > 0 {
+		if own, err = readOwned(o.Config); err != nil {
+			return nil, err
+		}
+		rows = slices.DeleteFunc(rows, func(r Row) bool { return r.Needs > len(own.serving) })
+	}
 	results := make([]Result, len(rows))
 	var reporting sync.Mutex
 	do := func(i int) {
-		r := runRow(ctx, &rows[i], o)
+		r := runRow(ctx, &rows[i], o, own)
 		reporting.Lock()
 		defer reporting.Unlock()
 		results[i] = r
@@ -170,7 +178,7 @@ const (
 	longRowLimit = 45 * time.Minute
 )
 
-func runRow(ctx context.Context, r *Row, o Options) (out Result) {
+func runRow(ctx context.Context, r *Row, o Options, own *owned) (out Result) {
 	began := time.Now()
 	out = Result{ID: r.ID, Fault: r.Fault, Promise: r.Promise, kept: true}
 	limit := rowLimit
@@ -179,7 +187,7 @@ func runRow(ctx context.Context, r *Row, o Options) (out Result) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	b := &Bench{ctx: ctx, program: o.Program, long: o.Long, files: o.Config}
+	b := &Bench{ctx: ctx, program: o.Program, long: o.Long, owned: own}
 	if o.undefended {
 		b.over, b.undefended = r.off.settings, r.off.change
 	}
@@ -189,9 +197,6 @@ func runRow(ctx context.Context, r *Row, o Options) (out Result) {
 	out.Passed = err == nil
 	if err != nil {
 		out.Problem = err.Error()
-		if said := b.lastWords(); said != "" && !errors.As(err, new(broken)) {
-			out.Problem += "\nthe balancer said last:\n" + said
-		}
 		out.kept = !errors.As(err, new(broken))
 	}
 	return out
@@ -200,6 +205,13 @@ func runRow(ctx context.Context, r *Row, o Options) (out Result) {
 // perform runs a row and then checks the invariants. Whatever the row started has ended when it returns.
 func perform(ctx context.Context, r *Row, b *Bench) (found Measured, err error) {
 	defer b.close()
+	defer func() {
+		if err != nil && !errors.As(err, new(broken)) {
+			if said := b.lastWords(); said != "" {
+				err = fmt.Errorf("%w; the balancer said last:\n%s", err, said)
+			}
+		}
+	}()
 	defer func() {
 		switch v := recover().(type) {
 		case nil:

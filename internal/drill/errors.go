@@ -13,14 +13,14 @@ import (
 // Errors that engines answer with.
 var errorRows = []Row{
 	{
-		ID: "R6", AnyFleet: true,
+		ID: "R6", Needs: 2,
 		Fault:   "an engine answers 1 of 20 requests with 500",
 		Promise: "one retry elsewhere: at least 99.99 % succeed",
 		run:     sometimes500,
 		off:     off{defence: "retries", settings: settings{"retry": settings{"max_attempts": 1}}},
 	},
 	{
-		ID: "R8", AnyFleet: true,
+		ID: "R8", Needs: 1,
 		Fault:   "all engines answer 500, always",
 		Promise: "no storm of retries: at most 1.1 attempts per request, and each client gets a well-formed error",
 		run:     all500,
@@ -48,14 +48,14 @@ var errorRows = []Row{
 		off:     off{defence: "the time out after a refused credential", settings: settings{"health_checks": settings{"credential_retry": "1ms"}}},
 	},
 	{
-		ID: "R12", AnyFleet: true,
+		ID: "R12", Needs: 1,
 		Fault:   "400, the prompt is too long",
 		Promise: "passed on unchanged: no retry, no charge",
 		run:     clientFault,
 		off:     off{defence: "telling the client's faults from the engine's", change: "client_fault"},
 	},
 	{
-		ID: "R13", AnyFleet: true,
+		ID: "R13", Needs: 2,
 		Fault:   "529 from one engine, then 503 from all",
 		Promise: "retried elsewhere, within the budget: at most 1.1 attempts per request",
 		run:     overloaded,
@@ -76,7 +76,7 @@ var errorRows = []Row{
 		off:     off{defence: "reading answers for content", change: "empty_choices"},
 	},
 	{
-		ID: "R70", AnyFleet: true,
+		ID: "R70", Needs: 1,
 		Fault:   "a client asks for a model that nobody serves",
 		Promise: "404 in the client's dialect, no call upstream",
 		run:     unknownModel,

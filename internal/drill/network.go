@@ -240,12 +240,10 @@ func badCertificates(_ context.Context, b *Bench) (Measured, error) {
 }
 
 func lossy(_ context.Context, b *Bench) (Measured, error) {
-	var links []*link
 	for range 4 {
 		e := b.engine(mock.Config{BaseLatency: 20 * time.Millisecond, InterToken: 5 * time.Millisecond})
 		k := b.link(e.Addr())
 		k.change(linkFault{loss: 0.05, jitter: 100 * time.Millisecond})
-		links = append(links, k)
 		b.serveBy(e.Name(), k.url())
 	}
 	x := b.serve()

@@ -17,21 +17,21 @@ import (
 // Answers that stall, break, or are not as they should be.
 var streamRows = []Row{
 	{
-		ID: "R5", AnyFleet: true,
+		ID: "R5", Needs: 1,
 		Fault:   "the engine closes in the middle of a stream",
 		Promise: "the client gets an error event and no [DONE], in all of 1,000; nothing is repeated",
 		run:     cutStreams,
 		off:     off{defence: "telling the client of a cut", change: "cut"},
 	},
 	{
-		ID: "R14", AnyFleet: true,
+		ID: "R14", Needs: 2,
 		Fault:   "an engine does not begin to answer",
 		Promise: "another one is asked when first_token (500 ms here) is over, ± 100 ms",
 		run:     slowFirst,
 		off:     off{defence: "the deadline first_token", settings: settings{"deadlines": settings{"first_token": "60s"}}},
 	},
 	{
-		ID: "R15", AnyFleet: true,
+		ID: "R15", Needs: 1,
 		Fault:   "an engine falls silent between two tokens",
 		Promise: "an error event when between_tokens (500 ms here) is over, ± 1 s scaled to 100 ms; both sides are closed",
 		run:     stalls,
@@ -45,14 +45,14 @@ var streamRows = []Row{
 		off:     off{defence: "having no total timeout", change: "total"},
 	},
 	{
-		ID: "R17", AnyFleet: true,
+		ID: "R17", Needs: 2,
 		Fault:   "an engine sends nothing but comments",
 		Promise: "they are no tokens: first_token (500 ms here) runs on, ± 100 ms",
 		run:     comments,
 		off:     off{defence: "telling comments from tokens", change: "comments"},
 	},
 	{
-		ID: "R24", AnyFleet: true,
+		ID: "R24", Needs: 1,
 		Fault:   "answers without usage",
 		Promise: "tokens are estimated within 5 %, and marked so",
 		run:     noUsage,
@@ -66,7 +66,7 @@ var streamRows = []Row{
 		off:     off{defence: "passing bytes on untouched", change: "bytes"},
 	},
 	{
-		ID: "R26", AnyFleet: true,
+		ID: "R26", Needs: 1,
 		Fault:   "one event line of 10 MiB",
 		Promise: "it passes; memory grows by less than twice that",
 		run:     bigLine, Alone: true,
@@ -140,7 +140,7 @@ func (b *Bench) movesAfter(f mock.Fault) (Measured, error) {
 	t := b.crowd(x, 12, 6, request{stream: true, limit: 5 * time.Second})
 	var waits []time.Duration
 	for _, a := range t.answers {
-		if a.who == "b" && a.ttft > scaledLimit/2 {
+		if a.who != es[0].Name() && a.ttft > scaledLimit/2 {
 			waits = append(waits, a.ttft)
 		}
 	}
@@ -359,6 +359,7 @@ func gzipBomb(_ context.Context, b *Bench) (Measured, error) {
 
 // drain reads an answer without keeping it.
 func (b *Bench) drain(x *balancer, r request) {
+	r.model = b.asked()
 	req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, x.url+"/v1/chat/completions", bytes.NewReader(r.text()))
 	b.must(err)
 	req.Header.Set("Content-Type", "application/json")

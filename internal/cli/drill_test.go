@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"evenkeel/internal/drill"
+)
+
+// The drill starts this very test binary as the program under test.
+func TestDrill(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	code, out, errs := command("drill", "--row", "R70,r12")
+	if code != exitOK || !strings.Contains(out, "R12  pass") || !strings.Contains(out, "R70  pass") || !strings.Contains(out, "2 rows passed.") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	code, out, errs = command("drill", "--row", "R70", "--json")
+	var results []drill.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || code != exitOK || len(results) != 1 || !results[0].Passed || results[0].ID != "R70" || !strings.Contains(errs, "R70  pass") {
+		t.Errorf("exit code %d, %v\n%s%s", code, err, out, errs)
+	}
+}
+
+func TestDrillOwnConfiguration(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	text := `
+listen: 192.0.2.1:443
+virtual_keys: [{name: a, sha256: e7fe1d1be4ad38c4d6a5f92a2b5ab1e2ad7a59ba9fb0d0c0a3ad3ff4c4b41d7a}]
+endpoints:
+  one: {url: "https://192.0.2.7:8000", api_key: "${NOT_SET_HERE}", kind: openai, limits: {rpm: 1}}
+  two: {url: "dns+http://nowhere.invalid:8000"}
+models:
+  chat: {providers: [{name: one, model: x}, {name: two, model: y}], fallback_chain: [other]}
+  other: {providers: [{name: two}]}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := command("drill", "--config", file, "--row", "R1,R12")
+	if code != exitOK || !strings.Contains(out, "2 rows passed.") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}
+
+func TestDrillMistakes(t *testing.T) {
+	f := func(want string, wantCode int, args ...string) {
+		t.Helper()
+		code, out, errs := command(append([]string{"drill"}, args...)...)
+		if code != wantCode || !strings.Contains(out+errs, want) {
+			t.Errorf("%q: exit code %d\n%s%s", args, code, out, errs)
+		}
+	}
+	f(`there is no row "R999"`, exitUsage, "--row", "R999")
+	f("row R16 needs the drill's own fleet", exitUsage, "--row", "R16", "--config", "x.yaml")
+	f("no such file", exitFailure, "--row", "R1", "--config", "/no/such/file.yaml")
+	f("no such file", exitFailure, "--row", "R1", "--program", "/no/such/program")
+	f("--jobs must be at least 1", exitUsage, "--jobs", "0")
+	f("R46  SIGTERM while streams are open", exitOK, "--list")
+}
