@@ -90,6 +90,7 @@ func slowReaders(_ context.Context, b *Bench) (Measured, error) {
 		}
 	})
 	b.serveBy("a", f.url())
+	b.set(settings{"models": settings{model: settings{"providers": []settings{{"name": "a", "limits": settings{"tokens": 1 << 30}}}}}})
 	x := b.serve()
 	b.crowd(x, 2000, 64, request{}) // warm
 	ctx, leave := context.WithCancel(b.ctx)

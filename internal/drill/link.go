@@ -57,6 +57,7 @@ func (b *Bench) link(to string) *link {
 	b.later(func() {
 		k.l.Close()
 		k.change(linkFault{})
+		k.unfill()
 		k.cut()
 		running.Wait()
 	})
@@ -80,13 +81,19 @@ func (k *link) now() (linkFault, <-chan struct{}) {
 	return k.fault, k.moved
 }
 
-// cut resets all connections.
+// cut resets all connections that it carries.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for nc := range k.conns {
 		hangUp(nc)
 	}
+}
+
+// unfill gives the places in the backlog back.
+func (k *link) unfill() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, nc := range k.fill {
 		nc.Close()
 	}

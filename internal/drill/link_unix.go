@@ -22,13 +22,19 @@ func (k *link) vanish() error {
 	if err := k.backlog(0); err != nil {
 		return err
 	}
+	unheard := 0 // in a row: the accepting goroutine may take one out of the backlog between two
 	for range 16 {
 		err := k.knock()
-		if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-			return nil
-		}
-		if err != nil {
+		e, ok := errors.AsType[net.Error](err)
+		switch {
+		case err == nil:
+			unheard = 0
+		case !ok || !e.Timeout():
 			return err
+		default:
+			if unheard++; unheard == 2 {
+				return nil
+			}
 		}
 	}
 	return errors.New("the link still takes connections")
@@ -39,6 +45,7 @@ func (k *link) appear() error {
 	if err := k.backlog(usualBacklog); err != nil {
 		return err
 	}
+	k.unfill()
 	k.cut()
 	k.change(linkFault{})
 	return nil

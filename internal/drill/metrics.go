@@ -75,7 +75,6 @@ next:
 
 func (s *sample) goroutines() float64 { return s.sum("go_goroutines") }
 func (s *sample) files() float64      { return s.sum("process_open_fds") }
-func (s *sample) resident() float64   { return s.sum("process_resident_memory_bytes") }
 func (s *sample) cpu() float64        { return s.sum("process_cpu_seconds_total") }
 func (s *sample) requests() float64   { return s.sum("evenkeel_requests_total") }
 func (s *sample) inFlight() float64   { return s.sum("evenkeel_in_flight") }
@@ -87,3 +86,14 @@ func (s *sample) worked() float64 {
 }
 
 const mib = 1 << 20
+
+// resident is the memory that the balancer has in use, in bytes. It is read without asking it, which would make it use more.
+func (x *balancer) resident() float64 {
+	if n, err := processMemory(x.cmd.Process.Pid); err == nil {
+		return n
+	}
+	if s, err := x.metrics(); err == nil {
+		return s.sum("process_resident_memory_bytes")
+	}
+	return 0
+}

@@ -39,3 +39,16 @@ func processCPU(pid int) (float64, error) {
 	system, err2 := strconv.ParseFloat(field[12], 64)
 	return (user + system) / clockTicks, errors.Join(err1, err2)
 }
+
+// processMemory is the resident memory of a process, in bytes.
+func processMemory(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	var size, resident float64
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+		return 0, err
+	}
+	return resident * float64(os.Getpagesize()), nil
+}

@@ -271,7 +271,7 @@ func oddFraming(_ context.Context, b *Bench) (Measured, error) {
 
 // grows runs do and returns by how much the balancer's memory grew at most meanwhile.
 func (b *Bench) grows(x *balancer, do func()) float64 {
-	before := x.sample().resident()
+	before := x.resident()
 	done := make(chan struct{})
 	worst := make(chan float64, 1)
 	go func() { // ends with do
@@ -279,9 +279,7 @@ func (b *Bench) grows(x *balancer, do func()) float64 {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			if s, err := x.metrics(); err == nil {
-				most = max(most, s.resident())
-			}
+			most = max(most, x.resident())
 			select {
 			case <-done:
 				worst <- most
