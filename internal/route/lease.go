@@ -219,7 +219,9 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 		l.learnServed(o)
 	case DeploymentFault:
 		n.totals.Faults++
-		n.failed.add(now)
+		if o.Fault != RateLimited && o.Fault != Loading { // those end by a time that is known
+			n.failed.add(now)
+		}
 	case NotDeploymentFault:
 		n.totals.Neutral++
 		l.learnSpeed(now, o, o.Waited)
