@@ -16,7 +16,7 @@ func TestSinkhole(t *testing.T) {
 		if s, ok := build(t, e.name).(route.Steady); ok && s.Steady() {
 			continue // it has one deployment at a time; the breaker alone is what there is
 		}
-		for seed := range uint64(2) {
+		for seed := range uint64(3) {
 			f := newFarm(t, e.name, 20, 1, 50, seed)
 			f.run(30 * time.Second)
 			sink := f.servers["e7/m"]
@@ -25,7 +25,7 @@ func TestSinkhole(t *testing.T) {
 				f.run(10 * time.Millisecond)
 			}
 			f.forget()
-			f.run(time.Minute)
+			f.run(2 * time.Minute)
 			if part := f.part("e7/m"); part > 0.01 {
 				t.Errorf("%s, seed %d: the sinkhole gets %.2f %%, want at most 1 %%", e.name, seed, 100*part)
 			}
@@ -45,13 +45,13 @@ func TestPartOfASinkhole(t *testing.T) {
 		case "least_connections", "least_tokens", "p2c_ewma":
 			most = 0.4
 		}
-		for _, n := range []int{4, 10} {
-			for seed := range uint64(2) {
+		for _, n := range []int{4, 20} {
+			for seed := range uint64(3) {
 				f := newFarm(t, e.name, n, 1, 50, seed)
 				f.run(30 * time.Second)
 				f.servers["e0/m"].failing = func(f *farm) bool { return f.rng.IntN(10) < 3 }
 				f.forget()
-				f.run(time.Minute)
+				f.run(2 * time.Minute)
 				if part := f.part("e0/m") * float64(n); part > most {
 					t.Errorf("%s, %d deployments, seed %d: it gets %.2f of its share, want at most %v", e.name, n, seed, part, most)
 				}
