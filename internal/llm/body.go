@@ -49,6 +49,10 @@ func (b *Body) Feed(p []byte) {
 // Open reports whether what was fed is the beginning of a JSON object or array without its end.
 func (b *Body) Open() bool { return b.probe.depth > 0 }
 
+// Empty reports whether the answer should hold text and has a list of choices without any: nothing was generated, whatever
+// the status says.
+func (b *Body) Empty() bool { return b.api.Streams && b.probe.found.choices == choicesEmpty }
+
 // Usage returns the usage reported.
 func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }
 

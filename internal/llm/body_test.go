@@ -93,6 +93,24 @@ func TestBodyLarge(t *testing.T) {
 	}
 }
 
+func TestBodyEmpty(t *testing.T) {
+	f := func(text string, want bool) {
+		t.Helper()
+		if got := readBody(t, text).Empty(); got != want {
+			t.Errorf("%s: empty is %v", text, got)
+		}
+	}
+	f(`{"choices":[],"usage":{"prompt_tokens":5}}`, true)
+	f(`{"id":"1","choices" : [ ] }`, true)
+	f(`{"choices":[{"index":0,"message":{"content":""}}]}`, false)
+	f(`{"choices":[{"x":[]}],"other":[]}`, false)
+	f(`{"other":[],"x":{"choices":[]}}`, false)
+	f(`{"choices":null,"other":[]}`, false)
+	f(`{"choices":{},"other":[]}`, false)
+	f(`[{"choices":[]}]`, false)
+	f(`{}`, false)
+}
+
 func TestBodyNames(t *testing.T) {
 	b := readBody(t, `{"x":{"model":"inner"},"model":"org\/m","system_fingerprint":"fp_\u0031","choices":[]}`)
 	if b.Model() != "org/m" || b.Fingerprint() != "fp_1" {

@@ -106,7 +106,17 @@ type found struct {
 	kind               []byte        // "type"
 	model, fingerprint name
 	finish, done       bool
+	choices            choices
 }
+
+// choices says what is known of the member of that name at the top.
+type choices uint8
+
+const (
+	choicesNone  choices = iota // there is no such list
+	choicesEmpty                // it has no object in it
+	choicesSome
+)
 
 // name is the inside of a JSON string, the first of its member. Its memory is used again.
 type name struct {
@@ -176,6 +186,9 @@ func (p *probe) feed(b []byte) {
 			from = p.begin(from, i, c)
 			p.depth++
 			p.level(c == '{')
+			if p.members[1] == memberChoices && p.depth <= probeDepth {
+				p.choice(c)
+			}
 			watched = p.watched()
 			p.wantKey = watched
 		case classClose:
@@ -232,6 +245,16 @@ func (p *probe) level(isObject bool) {
 	if p.depth <= probeDepth {
 		p.objects[p.depth] = isObject
 		p.members[p.depth] = memberOther
+	}
+}
+
+// choice notes what was opened in the member choices: the list, or a choice in it.
+func (p *probe) choice(c byte) {
+	switch {
+	case p.depth == 2 && c == '[' && p.objects[1]:
+		p.found.choices = choicesEmpty
+	case p.depth == 3:
+		p.found.choices = choicesSome
 	}
 }
 

@@ -336,7 +336,12 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 		end.Class = llm.Truncated
 		return r.broke(end, errHalfJSON)
 	}
-	return r.end(true, false)
+	end := r.end(true, false)
+	if end.Class == llm.None && r.body.Empty() && !r.src.blind {
+		end.Class = llm.Truncated // it is whole, and passed on if nobody has a better one
+		return r.broke(end, errNoChoices)
+	}
+	return end
 }
 
 // end sums an attempt up.
