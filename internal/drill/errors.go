@@ -73,14 +73,14 @@ var errorRows = []Row{
 		Fault:   "status 200 with empty choices",
 		Promise: "no success: charged, and asked of another engine",
 		run:     emptyChoices,
-		off:     off{defence: "reading answers for content", change: "empty_choices"},
+		off:     off{defence: "looking for choices", change: "empty_choices"},
 	},
 	{
 		ID: "R70", Needs: 1,
 		Fault:   "a client asks for a model that nobody serves",
 		Promise: "404 in the client's dialect, no call upstream",
 		run:     unknownModel,
-		off:     off{defence: "saying in the client's dialect that there is no such model", change: "unknown_model"},
+		off:     off{defence: "knowing the models", change: "unknown_model"},
 	},
 }
 

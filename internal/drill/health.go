@@ -188,7 +188,7 @@ func flapping(_ context.Context, b *Bench) (Measured, error) {
 		}
 	}()
 	began := time.Now()
-	outs := b.outs(x, "a", 3, 30*time.Second)
+	outs := b.outs(x, "a", 3, 15*time.Second)
 	close(stop)
 	<-done
 	t := f.end()
@@ -237,7 +237,7 @@ func sickPage(_ context.Context, b *Bench) (Measured, error) {
 }
 
 func cold(_ context.Context, b *Bench) (Measured, error) {
-	b.set(settings{"health_checks": settings{"slow_start": "4s"}})
+	b.set(settings{"strategy": "round_robin", "health_checks": settings{"slow_start": "4s"}}) // others shun who is slow
 	warm := mock.Config{BaseLatency: 10 * time.Millisecond, InterToken: time.Millisecond}
 	b.fleet(3, warm)
 	x := b.serve()

@@ -128,7 +128,7 @@ func exitCode(cmd *exec.Cmd) int {
 }
 
 func manyReloads(_ context.Context, b *Bench) (Measured, error) {
-	b.fleet(3, mock.Config{})
+	b.fleet(3, mock.Config{InterToken: 20 * time.Millisecond})
 	x := b.serve()
 	f := b.flow(x, 100, request{stream: true})
 	b.pass(500 * time.Millisecond)

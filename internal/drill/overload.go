@@ -38,7 +38,7 @@ var overloadRows = []Row{
 		Fault:   "the same with clients that retry, then 0.8 times the capacity",
 		Promise: "back to normal by itself, within 60 s (10 s here)",
 		run:     metastable, Alone: true,
-		off: off{defence: "the bounded queue", settings: settings{"queue": settings{"max_waiting": 100000}}},
+		off: off{defence: "the bounded queue, and watching clients", settings: settings{"queue": settings{"max_waiting": 100000}}, change: "gone"},
 	},
 	{
 		ID:      "R59",
