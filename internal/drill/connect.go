@@ -72,7 +72,7 @@ func dropped(_ context.Context, b *Bench) (Measured, error) {
 	b.crowd(x, 10, 1, request{})
 	b.must(k.vanish())
 	k.cut() // the kept connections
-	t := b.crowd(x, 30, 1, request{limit: 5 * time.Second})
+	t := b.crowd(x, 20, 1, request{limit: 2 * time.Second})
 	slow := t.where(func(a *answer) bool { return a.took > connect/2 })
 	worst := t.quantile(1, took)
 	found := measured("%d of %d requests took longer, at most %v", slow, t.total(), worst.Round(time.Millisecond))

@@ -138,6 +138,7 @@ func manyReloads(_ context.Context, b *Bench) (Measured, error) {
 		x.reload()
 	}
 	t := f.end()
+	b.until(settling, func() bool { return x.sample().files() < before.files()+50 }) // those of older generations are kept for some seconds
 	after, grown := x.sample(), x.resident()-memory
 	down := t.total() - t.of(complete)
 	found := measured("%d errors of %d; goroutines %+.0f, files %+.0f, memory %+.1f MiB", down, t.total(),

@@ -21,7 +21,7 @@ import (
 var networkRows = []Row{
 	{
 		ID:      "R52",
-		Fault:   "DNS falls silent, then answers SERVFAIL",
+		Fault:   "DNS answers SERVFAIL, then falls silent",
 		Promise: "the last good addresses serve: no error",
 		run:     dnsFails,
 		off:     off{defence: "keeping addresses", change: "dns_keeps"},
@@ -139,10 +139,10 @@ func dnsFails(_ context.Context, b *Bench) (Measured, error) {
 		b.stopf("the addresses did not become endpoints: %v", x.stands())
 	}
 	f := b.flow(x, 100, request{})
-	d.say(dnsmessage.RCodeSuccess, true)
-	b.pass(2500 * time.Millisecond)
 	d.say(dnsmessage.RCodeServerFailure, false)
 	b.pass(2500 * time.Millisecond)
+	d.say(dnsmessage.RCodeSuccess, true)
+	b.pass(time.Duration(b.times(2, 30)) * time.Second)
 	before := calls(es...)
 	b.pass(500 * time.Millisecond)
 	t := f.end()
