@@ -30,6 +30,7 @@ type App struct {
 	budget  *exchange.Budget
 	ring    *ledger.Ring
 	metrics *telemetry.Metrics
+	memory  *memoryGuard
 	checker *health.Checker
 	proxy   *proxy.Proxy
 	current atomic.Pointer[Generation]
@@ -78,22 +79,23 @@ func New(c *config.Config, o Options) (*App, error) {
 		reports: map[string]discovery.Report{}, held: map[string]bool{},
 	}
 	metrics, err := telemetry.New(telemetry.Options{
-		View:    func() route.View { return a.router.View(time.Now()) },
-		Known:   func(model string) bool { return model != "" && a.current.Load().Proxy.Chains[model] != nil },
-		Bodies:  func() int64 { return a.proxy.BodyMemory() },
-		Version: o.Version,
+		View:     func() route.View { return a.router.View(time.Now()) },
+		Known:    func(model string) bool { return model != "" && a.current.Load().Proxy.Chains[model] != nil },
+		Bodies:   func() int64 { return a.proxy.BodyMemory() },
+		Shortage: func() int { return int(a.memory.shortage()) },
+		Version:  o.Version,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.metrics = metrics
+	a.metrics, a.memory = metrics, newMemoryGuard(o.Logger)
 	a.checker = health.New(health.Options{Router: a.router, Done: a.probed, Seed: rand.Uint64()})
 	if a.listeners, err = newListeners(c, metrics, o.Logger); err != nil {
 		return nil, err
 	}
 	a.proxy = proxy.New(proxy.Options{
 		Router: a.router, Budget: a.budget, Logger: o.Logger, Done: a.finished,
-		Current: func() *proxy.Generation { return &a.current.Load().Proxy },
+		Current: func() *proxy.Generation { return &a.current.Load().Proxy }, Shortage: a.memory.shortage,
 	})
 	if err := a.adopt(c); err != nil {
 		return nil, err

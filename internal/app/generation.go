@@ -297,12 +297,14 @@ func deadlines(c *config.Config) exchange.Deadlines {
 const mostBodyMemory = 1 << 30 // bytes
 
 // bodyMemory is the configured bound of the request bodies held at one time, else a quarter of the process's memory
-// limit, within 1 GiB and never so little that two of the largest do not fit.
+// limit, within 1 GiB and not so little that two of the largest do not fit, unless these would take more than half of the
+// limit; one fits in any case, beside the room that is for small ones.
 func bodyMemory(c *config.Config, limit int64) int64 {
 	if c.BodyMemory != 0 {
 		return int64(c.BodyMemory)
 	}
-	return max(min(mostBodyMemory, limit/4), 2*int64(c.MaxBody))
+	largest := int64(c.MaxBody)
+	return max(min(mostBodyMemory, limit/4), min(2*largest, limit/2), largest+largest/8)
 }
 
 // kindOf is an endpoint's kind: as configured, else as found, else the habits that most share.

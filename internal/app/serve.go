@@ -91,6 +91,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	work.Go(func() { a.tick(background) })
 	work.Go(func() { a.checker.Run(probing) })
 	work.Go(func() { a.listeners.watch(background) })
+	work.Go(func() { a.memory.run(background) })
 	a.metrics.Reloaded(true, time.Now())
 	defer a.proxy.Close()
 
@@ -106,7 +107,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	if a.heir != nil {
 		a.awaitReady(ctx) // the process before serves until then
 	}
-	f.serve(&work, data, proxy.Listener(l.Data), a.listeners.data)
+	f.serve(&work, data, l.Data, a.listeners.data)
 	a.heir.Tell(ctx.Err())
 	tellSystemd("READY=1")
 
@@ -159,7 +160,7 @@ func (f *front) serve(work *sync.WaitGroup, s *http.Server, l net.Listener, as *
 		return
 	}
 	f.app.logger.Info("listening", "for", as.name, "addr", l.Addr().String(), "tls", as.identity != nil)
-	one := served{as.web(s), as.limit(s, l)}
+	one := served{as.web(s), as.limit(s, proxy.Listener(l))} // who takes nothing of an answer for long is given up
 	f.all = append(f.all, one)
 	work.Go(func() {
 		if err := one.Serve(one.socket); !errors.Is(err, http.ErrServerClosed) {

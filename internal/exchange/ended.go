@@ -248,6 +248,9 @@ func wordsOf(end *End, timeout string) *Failure {
 		}
 		return &Failure{Status: 504, Code: "evenkeel_upstream_timeout", Message: "The model took too long: the limit " + timeout + " passed."}
 	case llm.Connect:
+		if end.Outcome.Verdict == route.NotDeploymentFault { // nothing is wrong there
+			return &Failure{Status: 503, Code: "evenkeel_no_connection", Message: "The balancer itself could not make a connection to the model's server.", RetryIn: 1000}
+		}
 		return &Failure{Status: 502, Code: "evenkeel_upstream_unreachable", Message: "No connection to the model's server could be made.", RetryIn: 1000}
 	case llm.Auth:
 		return &Failure{Status: 502, Code: "evenkeel_upstream_credential", Final: true, Message: "The model's server refused the balancer's credential, not yours. Its operator must mend that."}

@@ -57,11 +57,12 @@ type Finished struct {
 
 // Options of a Proxy.
 type Options struct {
-	Router  *route.Router
-	Budget  *exchange.Budget
-	Current func() *Generation // the generation for a new request
-	Done    func(Finished)     // called once per exchange, after the client's answer; must not block
-	Logger  *slog.Logger
+	Router   *route.Router
+	Budget   *exchange.Budget
+	Current  func() *Generation // the generation for a new request
+	Done     func(Finished)     // called once per exchange, after the client's answer; must not block
+	Shortage func() Shortage    // how near the memory limit is; nil = there is none
+	Logger   *slog.Logger
 }
 
 // Proxy serves clients.
@@ -141,6 +142,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()[headerID] = []string{id}
 		unwanted(w, r)
 		g.serveModels(w, r, api)
+		return
+	}
+	if failure := p.shed(r); failure != nil {
+		w.Header()[headerID] = []string{id}
+		linger(w, r, true)
+		p.reject(w, api, &route.Facts{ID: id, API: api.Name, Tenant: tenant, Arrived: arrived}, failure, false)
 		return
 	}
 	p.running.Add(1)

@@ -210,6 +210,12 @@ var (
 		query:   `max_over_time(evenkeel_request_body_bytes[1h])`,
 		answers: "the most in the last hour, to compare with `body_memory`",
 	}
+	memoryShortage = &family{
+		name: "evenkeel_memory_shortage", kind: gauge, unit: "state",
+		help:    "How near the process is to its memory limit: 0 not near, 1 large requests are refused, 2 all new requests are.",
+		query:   `max_over_time(evenkeel_memory_shortage[1h])`,
+		answers: "whether memory was short in the last hour",
+	}
 	connections = &family{
 		name: "evenkeel_connections", kind: gauge, unit: "connections",
 		help:    "Client connections that are open now.",
@@ -265,7 +271,7 @@ var (
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
 	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, fallbacks, hedges, waste, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges, overhead,
-	bodyBytes, connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
+	bodyBytes, memoryShortage, connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
 }
 
 func (f *family) labelNames() []string {

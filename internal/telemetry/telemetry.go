@@ -20,11 +20,12 @@ import (
 
 // Options of Metrics.
 type Options struct {
-	View    func() route.View       // the fleet's state now; called once per scrape
-	Known   func(model string) bool // whether clients may ask for a model of this name; bounds the label
-	Bodies  func() int64            // bytes that request bodies take now; nil = 0
-	Version string
-	Now     func() time.Time // nil = time.Now
+	View     func() route.View       // the fleet's state now; called once per scrape
+	Known    func(model string) bool // whether clients may ask for a model of this name; bounds the label
+	Bodies   func() int64            // bytes that request bodies take now; nil = 0
+	Shortage func() int              // how near the memory limit is, as evenkeel_memory_shortage; nil = not at all
+	Version  string
+	Now      func() time.Time // nil = time.Now
 }
 
 // otherModel stands for all names of models that are not known, and for requests that name none.
@@ -119,6 +120,9 @@ func New(o Options) (*Metrics, error) {
 	if o.Bodies == nil {
 		o.Bodies = func() int64 { return 0 }
 	}
+	if o.Shortage == nil {
+		o.Shortage = func() int { return 0 }
+	}
 	m := &Metrics{options: o, registry: prometheus.NewRegistry(), absence: absence{since: map[name]time.Time{}}}
 	requestsVec, depthVec, attemptsVec := requests.counter(), fallbackDepth.histogram(), attempts.counter()
 	ttftVec, itlVec, tokensVec, overheadVec := ttft.histogram(), itl.histogram(), tokens.counter(), overhead.histogram()
@@ -146,7 +150,8 @@ func New(o Options) (*Metrics, error) {
 	for _, c := range []prometheus.Collector{
 		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
 		probesVec, probeTokensVec, probeTTFTVec, fallbacksVec, hedgesVec, wasteVec, m.connections, m.refused, m.certExpiry, m.certReload,
-		newFleet(m), bodyBytes.gaugeFunc(func() float64 { return float64(o.Bodies()) }), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newFleet(m), bodyBytes.gaugeFunc(func() float64 { return float64(o.Bodies()) }), memoryShortage.gaugeFunc(func() float64 { return float64(o.Shortage()) }),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := m.registry.Register(c); err != nil {
 			return nil, err
