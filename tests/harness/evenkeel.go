@@ -30,9 +30,21 @@ type Balancer struct {
 // fails the test. The package's TestMain must be Main.
 func Evenkeel(t testing.TB, args ...string) *Balancer {
 	t.Helper()
+	return Limited(t, 0, nil, args...)
+}
+
+// Limited is Evenkeel in a process that may have that many open files (0 = as
+// many as the test process), and with more variables in its environment.
+func Limited(t testing.TB, files int, env []string, args ...string) *Balancer {
+	t.Helper()
 	binary := Program(t)
 	serve := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
-	b := &Balancer{process: Start(t, exec.Command(binary, serve...))}
+	cmd := exec.Command(binary, serve...)
+	if files > 0 { // the shell becomes the program, under the same process id
+		cmd = exec.Command("sh", append([]string{"-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(files), binary}, serve...)...)
+	}
+	cmd.Env = append(os.Environ(), env...)
+	b := &Balancer{process: Start(t, cmd)}
 	t.Cleanup(func() { // before the one of Start, so the program still runs
 		for _, alarm := range []string{"WARNING: DATA RACE", "panic: ", "panic serving"} {
 			if strings.Contains(b.Log(), alarm) {
@@ -124,6 +136,9 @@ func (b *Balancer) Stop(t testing.TB, limit time.Duration) int {
 	t.Helper()
 	return b.process.Terminate(t, limit)
 }
+
+// PID returns the process id.
+func (b *Balancer) PID() int { return b.process.cmd.Process.Pid }
 
 // Log returns what the balancer has logged so far.
 func (b *Balancer) Log() string { return b.process.Output() }
