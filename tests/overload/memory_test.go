@@ -48,7 +48,7 @@ func TestR60MemoryLimit(t *testing.T) {
 	if refused == 0 || running < 50 {
 		t.Errorf("%d run and %d were refused, want at least 50 and 1", running, refused)
 	}
-	if most > limit*5/4 {
+	if most > overhead*limit*5/4 {
 		t.Errorf("%d MiB were held under a limit of %d", most>>20, limit>>20)
 	}
 	if n := metric(t, b, "evenkeel_memory_shortage"); n != 1 {
