@@ -435,17 +435,22 @@ func quantile(all []time.Duration, q float64) time.Duration {
 func ttft(a *answer) time.Duration { return a.ttft }
 func took(a *answer) time.Duration { return a.took }
 
+// letDown is after how many clients that were let down a crowd is not sent on: the row has failed.
+const letDown = 20
+
 // crowd sends n requests, so many at a time, and waits for all answers.
 func (b *Bench) crowd(x *balancer, n, atOnce int, r request) *tally {
 	b.http()
 	t := &tally{answers: make([]*answer, n)}
-	var next atomic.Int64
+	var next, down atomic.Int64
 	var crowd sync.WaitGroup
 	began := time.Now()
 	for range atOnce {
 		crowd.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n) && b.ctx.Err() == nil; i = next.Add(1) - 1 {
-				t.answers[i] = b.ask(x, r)
+			for i := next.Add(1) - 1; i < int64(n) && b.ctx.Err() == nil && down.Load() < letDown; i = next.Add(1) - 1 {
+				if t.answers[i] = b.ask(x, r); t.answers[i].ending == failed {
+					down.Add(1)
+				}
 			}
 		})
 	}

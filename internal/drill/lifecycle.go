@@ -213,8 +213,8 @@ func fullPipe(_ context.Context, b *Bench) (Measured, error) {
 	n := b.times(2000, 20000)
 	usual := b.crowd(heard, n, 8, request{})
 	mute := b.serveAs(launch{config: b.configuration("mute.yaml"), mute: true})
-	b.crowd(mute, n, 8, request{limit: 5 * time.Second}) // fills the pipe
-	t := b.crowd(mute, n, 8, request{limit: 5 * time.Second})
+	b.crowd(mute, n, 8, request{limit: 2 * time.Second}) // fills the pipe
+	t := b.crowd(mute, n, 8, request{limit: 2 * time.Second})
 	p99, before := t.quantile(0.99, took), usual.quantile(0.99, took)
 	found := measured("%d errors of %d, p99 %v (read: %v)", t.total()-t.of(complete), t.total(), p99.Round(100*time.Microsecond), before.Round(100*time.Microsecond))
 	if t.of(complete) < t.total() {

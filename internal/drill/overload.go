@@ -267,7 +267,7 @@ func (b *Bench) cpuOf(x *balancer, before float64, began time.Time) float64 {
 }
 
 func noMemory(_ context.Context, b *Bench) (Measured, error) {
-	const limit, clients, size = 64, 60, 8 * mib
+	const limit, clients, size = 64, 30, 8 * mib
 	b.fleet(2, mock.Config{BaseLatency: 500 * time.Millisecond})
 	x := b.serveAs(launch{config: b.configuration("evenkeel.yaml"), env: []string{"GOMEMLIMIT=" + strconv.Itoa(limit) + "MiB", "GOGC=100"}})
 	b.http()
