@@ -44,6 +44,7 @@ type Bench struct {
 	program    string
 	long       bool
 	owned      *owned   // somebody's own configuration, nil for the row's own
+	pin        string   // in it, the endpoint that clients ask for; "" = any
 	over       settings // of a defence that is switched off
 	undefended string   // and what is changed in the program for it
 
@@ -149,7 +150,7 @@ func (b *Bench) serveBy(name, url string, more ...settings) {
 // they are its endpoints.
 func (b *Bench) fleet(n int, c mock.Config, more ...settings) []*mock.Engine {
 	if b.owned != nil {
-		return b.adopt(c)
+		return b.adopt(n, c)
 	}
 	first := len(b.engines)
 	for range n {

@@ -161,6 +161,9 @@ func (b *Bench) askBy(client *http.Client, x *balancer, r request) (a *answer) {
 	req.Header.Set("Content-Type", "application/json")
 	if b.owned != nil {
 		req.Header.Set("x-evenkeel-fallback", "off") // the rows are about one model
+		if b.pin != "" {
+			req.Header.Set("x-evenkeel-pin", b.pin)
+		}
 	}
 	for k, v := range r.header {
 		req.Header.Set(k, v)

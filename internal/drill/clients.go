@@ -232,7 +232,7 @@ func leavesInPause(_ context.Context, b *Bench) (Measured, error) {
 }
 
 func halfClose(_ context.Context, b *Bench) (Measured, error) {
-	es := b.fleet(1, mock.Config{BaseLatency: 5 * time.Second})
+	b.fleet(1, mock.Config{BaseLatency: 5 * time.Second})
 	x := b.serve()
 	nc, err := net.Dial("tcp", x.host)
 	b.must(err)
@@ -242,12 +242,12 @@ func halfClose(_ context.Context, b *Bench) (Measured, error) {
 	r := request{model: b.asked(), stream: true}
 	text := r.text()
 	fmt.Fprintf(nc, "POST /v1/chat/completions HTTP/1.1\r\nhost: drill\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", len(text), text)
-	if !b.until(2*time.Second, func() bool { return es[0].Stats().Running == 1 }) {
+	if !b.until(2*time.Second, func() bool { return b.working() == 1 }) {
 		b.stopf("the request did not reach the engine")
 	}
 	b.must(nc.(*net.TCPConn).CloseWrite())
 	began := time.Now()
-	b.until(3*time.Second, func() bool { return es[0].Stats().Running == 0 })
+	b.until(3*time.Second, func() bool { return b.working() == 0 })
 	took := time.Since(began)
 	_ = nc.SetReadDeadline(time.Now().Add(time.Second)) // whatever comes
 	if res, err := http.ReadResponse(bufio.NewReader(nc), nil); err == nil {

@@ -37,6 +37,9 @@ func readOwned(files []string) (*owned, error) {
 	}
 	o := &owned{all: all, upstreams: map[string][]string{}}
 	o.serve()
+	if len(mapAt(all, "endpoints")) == 0 {
+		return nil, fmt.Errorf("%s: there are no endpoints; give all files of the configuration", strings.Join(files, ", "))
+	}
 	if o.model == "" {
 		return nil, fmt.Errorf("%s: no endpoint says which models it serves: the drill needs `models` at an endpoint, or `providers` of a model, since the mocks have no others", strings.Join(files, ", "))
 	}
@@ -79,7 +82,7 @@ func (o *owned) serve() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		if len(by[name]) > len(o.serving) {
-			o.model, o.serving = name, by[name]
+			o.model, o.serving = name, slices.Sorted(slices.Values(by[name]))
 		}
 	}
 }
@@ -96,8 +99,9 @@ func (b *Bench) asked() string {
 	return model
 }
 
-// adopt makes the configuration the bench's, and starts its engines. It returns those of the model that clients ask for.
-func (b *Bench) adopt(c mock.Config) []*mock.Engine {
+// adopt makes the configuration the bench's, and starts its engines. It returns those of the model that clients ask for; if
+// the row is about one engine, only the first, and clients ask for that.
+func (b *Bench) adopt(n int, c mock.Config) []*mock.Engine {
 	o := b.owned
 	own := maps.Clone(o.all)
 	for _, key := range elsewhere {
@@ -128,6 +132,10 @@ func (b *Bench) adopt(c mock.Config) []*mock.Engine {
 		if slices.Contains(o.serving, name) {
 			serving = append(serving, e)
 		}
+	}
+	if n == 1 {
+		b.pin = o.serving[0]
+		return serving[:1]
 	}
 	return serving
 }
