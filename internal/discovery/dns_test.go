@@ -174,8 +174,10 @@ func TestLookupEnds(t *testing.T) {
 		defer close(done)
 		Resolve(ctx, "pool.example", ResolveOptions{Server: d.Addr()}, func(a Addresses) { t.Errorf("got %+v", a) })
 	}()
-	for d.Asked() == 0 {
-		time.Sleep(time.Millisecond) // a real socket tells nobody
+	for deadline := time.Now().Add(20 * time.Second); d.Asked() == 0; time.Sleep(time.Millisecond) { // a real socket tells nobody
+		if time.Now().After(deadline) {
+			t.Fatal("the server was not asked within 20 s")
+		}
 	}
 	cancel()
 	select {

@@ -19,9 +19,6 @@ import (
 
 // A row that passes whatever the program does proves nothing. Here every fast row runs without the defence that it is about, and must fail.
 func TestRed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a second program and runs all rows against it")
-	}
 	_, err := Run(t.Context(), Options{Program: undefendedProgram(t), Rows: rows(), Jobs: 4, undefended: true, Done: func(r Result) {
 		switch {
 		case r.Passed:

@@ -131,8 +131,9 @@ func (x *Exchange) release(now time.Time, f *flight, o *route.Outcome) {
 	f.lease = nil
 }
 
-// mostStale is how many stale connections an exchange may meet before they count as attempts.
-const mostStale = 3
+// mostStale is how many stale connections an exchange may meet before they count as attempts: the next connection to the
+// same endpoint is new, and a server that took the request before it closed may have carried it out.
+const mostStale = 1
 
 func (x *Exchange) mayRepeat(now time.Time, end *End) bool {
 	return end.Class.Retryable() &&

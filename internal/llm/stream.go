@@ -160,6 +160,9 @@ func estimateTokens(bytes int) int { return (bytes*2 + 8) / 9 }
 func (s *Stream) read(name, data []byte) verdict {
 	if len(data) >= 6 && string(data[:6]) == "[DONE]" {
 		s.last.end = 0
+		if s.api.Name == "messages" || s.api.Name == "responses" { // they have an end of their own, after which some servers add it
+			return verdict{done: s.terminal}
+		}
 		return verdict{terminal: true, done: true}
 	}
 	switch s.api.Name {

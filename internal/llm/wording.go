@@ -125,3 +125,9 @@ func starts(text, pattern string) bool {
 	}
 	return end > 0 && strings.HasPrefix(rest[end:], after)
 }
+
+// AsksTooMuch reports whether a 429 says that the request alone is larger than the quota of a minute, which no waiting
+// changes: "Request too large for MODEL ... on tokens per min (TPM): Limit 30000, Requested 40000" (OpenAI, Groq).
+func AsksTooMuch(err *UpstreamError) bool {
+	return err != nil && strings.HasPrefix(err.Message, "Request too large")
+}

@@ -103,6 +103,8 @@ func faultOf(e *upstream.Error) route.Fault {
 	switch {
 	case e.Unreachable:
 		return route.Unreachable
+	case e.Class == llm.Reset && e.Sent: // the request may be what it cannot bear: a few such must not take everybody out
+		return route.BrokeOff
 	case e.Class == llm.Reset:
 		return route.Reset
 	}
@@ -158,6 +160,10 @@ func (r *reply) judge(failed *llm.UpstreamError) (llm.Class, route.Outcome) {
 		o.Verdict, o.Fault = route.DeploymentFault, faults[class]
 		if class == llm.Auth && status == http.StatusForbidden && failed == nil {
 			o.Fault = route.Failure // perhaps a firewall that dislikes the prompt: it counts, but proves nothing about the key
+		}
+		if class == llm.RateLimited && llm.AsksTooMuch(failed) {
+			o.Verdict = route.NotDeploymentFault // another one may have a larger quota, and smaller requests fit this one's
+			break
 		}
 		o.RetryAfter = r.retryAfter(class, failed)
 		if r.wait = o.RetryAfter; r.wait == 0 && (class == llm.RateLimited || class == llm.Loading) {
