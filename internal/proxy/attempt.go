@@ -68,7 +68,7 @@ func (c *call) endpoint(d *route.Deployment) *upstream.Endpoint {
 // outgoing makes the request for a deployment.
 func (r *reply) outgoing(d *route.Deployment) {
 	c, out := r.c, &r.out
-	*out = upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header}
+	*out = upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header, Fresh: c.stale}
 	if c.req.Model != "" && d.Model != c.req.Model {
 		out.Body[0], out.Body[1], out.Body[2] = c.req.Splice(c.body, d.Model)
 	} else {
@@ -94,6 +94,11 @@ func (r *reply) failed(err error) *exchange.End {
 		end.Outcome.Verdict = route.NotDeploymentFault
 	case end.Class == llm.Stale || end.Class == llm.None: // nobody's fault; and None is our own doing, which the exchange knows
 		end.Outcome.Verdict = route.NotDeploymentFault
+	}
+	if end.Class == llm.Stale {
+		r.c.mu.Lock()
+		r.c.stale = true
+		r.c.mu.Unlock()
 	}
 	return end
 }

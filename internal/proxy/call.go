@@ -62,6 +62,7 @@ type request struct {
 
 	// Guarded by mu.
 	begun   bool // x is this request's
+	stale   bool // an attempt met a stale connection
 	closed  bool // the handler is done: w may no longer be used
 	cut     bool // the process ends, and the exchange did not know it when it began
 	armed   time.Time

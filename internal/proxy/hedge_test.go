@@ -20,12 +20,13 @@ type hedging struct {
 	*world
 	slow atomic.Int32 // requests that are yet to be answered slowly
 	left chan string  // endpoints whose slow request was ended by us
+	met  sync.Map     // ids of requests that were slow and may be only once
 }
 
 // serve answers at once, but the slow ones not before they are cancelled, after what is to be sent before.
 func (h *hedging) serve(name string, before string) upstreamHandler {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if h.slow.Add(-1) < 0 {
+		if !h.isSlow(r.Header.Get("X-Request-Id")) {
 			sse(roleEvent, delta("from "+name), finishEvent, usageEvent, doneEvent)(w, r)
 			return
 		}
@@ -38,6 +39,31 @@ func (h *hedging) serve(name string, before string) upstreamHandler {
 		<-r.Context().Done()
 		h.left <- name
 	}
+}
+
+// slowable is the x-request-id of the requests that may be slow: those that taught what is usual may have been hedged, and
+// reach an engine when nobody waits for them any more.
+const slowable = "slowable"
+
+// once begins the id of a request of which one attempt alone may be slow.
+const once = slowable + "/"
+
+func (h *hedging) isSlow(id string) bool {
+	if !strings.HasPrefix(id, slowable) {
+		return false
+	}
+	if _, met := h.met.Load(id); met || h.slow.Add(-1) < 0 {
+		return false
+	}
+	if strings.HasPrefix(id, once) {
+		h.met.Store(id, true)
+	}
+	return true
+}
+
+func (h *hedging) post(path, body string, headers ...string) answer {
+	h.t.Helper()
+	return h.world.post(path, body, append(headers, "X-Request-Id", slowable)...)
 }
 
 func newHedging(t *testing.T, o options, before string) *hedging {
@@ -53,7 +79,7 @@ func newHedging(t *testing.T, o options, before string) *hedging {
 	h.world = newWorld(t, o, h.serve("a", before), h.serve("b", before))
 	h.proxy.Budget.Hedges(1)
 	for range 40 {
-		if a := h.post("/v1/chat/completions", streamBody); a.status != 200 {
+		if a := h.world.post("/v1/chat/completions", streamBody); a.status != 200 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
@@ -131,6 +157,7 @@ func TestClientLeavesBothAttempts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("X-Request-Id", slowable)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	gone := make(chan struct{})
@@ -173,13 +200,14 @@ func TestHedgesUnderLoad(t *testing.T) {
 	h.left = make(chan string, 1000)
 	const clients, each = 8, 25
 	var all sync.WaitGroup
-	for range clients {
+	h.slow.Store(0)
+	for client := range clients {
 		all.Go(func() {
 			for i := range each {
-				if i%4 == 0 {
+				if i == each/2 { // 4 %: were more than 5 % slow, waiting for them would be what is usual
 					h.slow.Add(1) // one of the requests that come next
 				}
-				a := h.post("/v1/chat/completions", streamBody)
+				a := h.world.post("/v1/chat/completions", streamBody, "X-Request-Id", fmt.Sprint(once, client, "-", i))
 				okA := a.body == roleEvent+delta("from a")+finishEvent+usageEvent+doneEvent
 				okB := a.body == roleEvent+delta("from b")+finishEvent+usageEvent+doneEvent
 				if a.status != 200 || a.err != nil || !okA && !okB {

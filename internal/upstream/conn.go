@@ -154,7 +154,7 @@ func (p *pool) do(stop *Stop, t *target, r *Request) (*http.Response, error) {
 // connection then.
 func (p *pool) ask(stop *Stop, t *target, r *Request) (*conn, error) {
 	for {
-		c, err := p.get(stop)
+		c, err := p.get(stop, r.Fresh)
 		switch {
 		case err == errHTTP2:
 			return nil, err

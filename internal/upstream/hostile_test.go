@@ -503,7 +503,7 @@ func TestUnusedConnectionIsLookedAt(t *testing.T) {
 	})
 	e := server.endpoint(t)
 	var stop Stop
-	c, err := e.pool.get(&stop)
+	c, err := e.pool.get(&stop, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ type grant struct {
 
 // get returns an idle connection, which the server may have closed, or a new one. Over the cap it waits until one is
 // free; whoever came first is first. It fails with errHTTP2 after a new connection turned out to speak that.
-func (p *pool) get(stop *Stop) (*conn, error) {
+func (p *pool) get(stop *Stop, fresh bool) (*conn, error) {
 	for {
 		if stop.Cancelled() {
 			return nil, context.Canceled
@@ -67,11 +67,29 @@ func (p *pool) get(stop *Stop) (*conn, error) {
 		if c == nil {
 			return p.dial(stop)
 		}
-		if c.young() {
+		if !fresh && c.young() {
 			return c, nil
 		}
 		c.end()
+		if fresh && p.room() { // the one that was ended has left its place
+			return p.dial(stop)
+		}
 	}
+}
+
+// room takes the right to make a connection, if there is one more.
+func (p *pool) room() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.roomLocked()
+}
+
+func (p *pool) roomLocked() bool {
+	if p.most != 0 && p.open >= p.most {
+		return false
+	}
+	p.open++
+	return true
 }
 
 // take finds an idle connection, or returns the right to make one (nil, nil), or else a place in the queue.
@@ -84,8 +102,7 @@ func (p *pool) take() (c *conn, w *waiter) {
 		p.idle = p.idle[:n-1]
 		return c, nil
 	}
-	if p.most == 0 || p.open < p.most {
-		p.open++
+	if p.roomLocked() {
 		return nil, nil
 	}
 	w = &waiter{pool: p, ready: make(chan grant, 1)}

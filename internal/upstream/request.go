@@ -18,6 +18,8 @@ type Request struct {
 	// Body is sent one piece after another; all empty = no body. Its bytes are read until Do has failed or the
 	// answer's body has ended, failed or was closed, and never after that.
 	Body [3][]byte
+	// Fresh asks for a new connection over HTTP/1.1: another that was kept might be as stale as the last one.
+	Fresh bool
 }
 
 func (r *Request) length() int64 {
