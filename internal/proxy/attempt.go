@@ -229,6 +229,8 @@ func shapeOf(res *http.Response, streamed bool) shape {
 	}
 	kind := mediaType(res)
 	switch {
+	case kind == "text/html": // no model writes such a page: it is not worth passing on at once
+		return whole
 	case kind == "text/event-stream":
 		return events
 	case kind == "application/x-ndjson" || kind == "application/jsonl":

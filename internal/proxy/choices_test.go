@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,7 +18,53 @@ func TestAnswerWithoutChoices(t *testing.T) {
 	if d := w.deployment(0); d.Totals.Faults == 0 || d.Totals.Successes != 0 {
 		t.Errorf("it counts as %+v", d.Totals)
 	}
-	if last := w.record(1).Last(); !strings.Contains(last.Outcome.Detail, "no choices") {
+	if last := w.record(1).Last(); !strings.Contains(last.Outcome.Detail, "no answer") {
 		t.Errorf("explained as %q", last.Outcome.Detail)
 	}
+}
+
+// TestGoodStatusWithoutAnAnswer: whatever a server says instead of an answer, another deployment is asked, and it counts.
+func TestGoodStatusWithoutAnAnswer(t *testing.T) {
+	page := func(status int, kind, body string) upstreamHandler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for name, bad := range map[string]upstreamHandler{
+		"a login page":       page(200, "text/html; charset=utf-8", "<html>log in</html>"),
+		"nothing":            page(200, "application/json", ""),
+		"no content":         page(204, "application/json", ""),
+		"a list of nothings": page(200, "application/json", `{"choices":[]}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{}, bad, jsonAnswer(200, goodJSON))
+			for range 4 {
+				if a := w.post("/v1/chat/completions", chatBody); a.status != 200 || a.body != goodJSON {
+					t.Errorf("client got %d %q", a.status, a.body)
+				}
+			}
+			if d := w.deployment(0); d.Totals.Faults == 0 || d.Totals.Successes != 0 {
+				t.Errorf("it counts as %+v", d.Totals)
+			}
+			w.idle()
+		})
+	}
+	t.Run("a login page in place of a stream", func(t *testing.T) {
+		w := newWorld(t, options{}, page(200, "text/html", "<html>log in</html>"), sse(healthy))
+		for range 4 {
+			if a := w.post("/v1/chat/completions", streamBody); a.status != 200 || a.body != healthy {
+				t.Errorf("client got %d %q", a.status, a.body)
+			}
+		}
+		w.idle()
+	})
+	t.Run("embeddings need no choices", func(t *testing.T) {
+		w := newWorld(t, options{}, page(200, "application/json", `{"data":[]}`))
+		if a := w.post("/v1/embeddings", `{"model":"m","input":"x"}`); a.status != 200 || w.deployment(0).Totals.Faults != 0 {
+			t.Errorf("%d %q", a.status, a.body)
+		}
+	})
 }

@@ -337,11 +337,20 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 		return r.broke(end, errHalfJSON)
 	}
 	end := r.end(true, false)
-	if end.Class == llm.None && r.body.Empty() && !r.src.blind {
+	if end.Class == llm.None && r.empty() {
 		end.Class = llm.Truncated // it is whole, and passed on if nobody has a better one
-		return r.broke(end, errNoChoices)
+		return r.broke(end, errNoAnswer)
 	}
 	return end
+}
+
+// empty reports whether a good status came with nothing that a model has said: no body, a page for people (of a proxy that
+// wants a login, say), or a list of choices without any. An object of another kind may be what some server answers here.
+func (r *reply) empty() bool {
+	if !r.c.generates() || !r.c.api.Streams || r.shape != whole {
+		return false
+	}
+	return r.total == 0 || mediaType(r.res) == "text/html" || r.body.Empty() && !r.src.blind
 }
 
 // end sums an attempt up.

@@ -17,7 +17,7 @@ const mostInflated = 64 << 20
 var (
 	errTruncated = errors.New("the stream ended without its last event")
 	errHalfJSON  = errors.New("the answer is a JSON document without its end")
-	errNoChoices = errors.New("the answer has no choices")
+	errNoAnswer  = errors.New("there is no answer in it")
 )
 
 // source reads an answer's body. Where upstream compressed it although the client cannot read that, it is
