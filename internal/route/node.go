@@ -25,7 +25,8 @@ type unit struct {
 	volume   quota.Bucket // tokens
 	member   bool
 	breaker  breaker
-	blocked  uint64 // the sweep in which an earlier waiter claimed the next room here
+	sharers  []*node // of a scope: the deployments of the fleet that share it
+	blocked  uint64  // the sweep in which an earlier waiter claimed the next room here
 }
 
 // setLimits replaces the limits. What was used of them stays used.

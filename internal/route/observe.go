@@ -2,7 +2,6 @@ package route
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -40,10 +39,7 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 // startedAnew forgets the failures of deployments whose endpoint was away, and closes their breakers: what failed there was
 // another process.
 func (r *Router) startedAnew(now time.Time, endpoint *unit) {
-	for _, n := range r.nodes {
-		if !slices.Contains(n.units, endpoint) {
-			continue
-		}
+	for _, n := range endpoint.sharers {
 		n.failed, n.breaker.row = decayed{}, 0
 		if b := &n.breaker; b.tripped && b.rule.ofProcess() {
 			b.close(now, b.rampAfter(now, &r.health))

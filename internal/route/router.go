@@ -81,7 +81,7 @@ func (r *Router) replace(now time.Time, specs []PoolSpec) (uint64, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, u := range r.units {
-		u.member = false
+		u.member, u.sharers = false, nil
 	}
 	r.epoch++
 	pools := make(map[string]*pool, len(specs))
@@ -210,6 +210,9 @@ func (r *Router) node(now time.Time, d *Deployment) *node {
 		u.setLimits(now, s.Limits)
 		u.member = true
 		n.units = append(n.units, u)
+		if !slices.Contains(u.sharers, n) { // more than one model may have it
+			u.sharers = append(u.sharers, n)
+		}
 	}
 	return n
 }

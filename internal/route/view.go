@@ -118,11 +118,12 @@ func (r *Router) Out(s Scope) bool {
 		return u != nil
 	}
 	out := false
-	for _, n := range r.nodes {
-		if n.member && slices.Contains(n.units, u) {
-			if !n.breaker.tripped || !n.breaker.rule.ofProcess() {
-				return false
-			}
+	for _, n := range u.sharers {
+		switch {
+		case n.dep.Model == "": // for requests without a model: hardly ever asked
+		case !n.breaker.tripped || !n.breaker.rule.ofProcess():
+			return false
+		default:
 			out = true
 		}
 	}
