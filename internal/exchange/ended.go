@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -254,6 +255,9 @@ func wordsOf(end *End, timeout string) *Failure {
 		}
 		return &Failure{Status: 502, Code: "evenkeel_upstream_unreachable", Message: "No connection to the model's server could be made.", RetryIn: 1000}
 	case llm.Auth:
+		if end.Outcome.Fault == route.Failure { // it did not say that this is about the key
+			return &Failure{Status: 502, Code: "evenkeel_upstream_forbidden", Final: true, Message: "The model's server, or something before it such as a firewall, answered 403 and did not say why."}
+		}
 		return &Failure{Status: 502, Code: "evenkeel_upstream_credential", Final: true, Message: "The model's server refused the balancer's credential, not yours. Its operator must mend that."}
 	case llm.Exhausted:
 		return &Failure{Status: 502, Code: "evenkeel_upstream_exhausted", Final: true, Message: "The balancer's account at the model's server is empty, not yours. Its operator must mend that."}
@@ -280,11 +284,15 @@ func retryIn(end *End) int64 {
 	return 1000
 }
 
+// noPlace is what a client is told that is promised no place, so that it does not ask again and again: no later is heeded
+// by SDKs.
+const noPlace = time.Minute
+
 // comeBack words a refusal for overload. A time to come back is one at which there will be room; without one there is no
 // use in trying again soon.
 func comeBack(r *route.Refusal, code, message string) *Failure {
-	f := &Failure{Status: 503, Code: code, RetryIn: r.RetryIn.Milliseconds(), Message: message}
-	if f.Final = f.RetryIn == 0; f.Final {
+	f := &Failure{Status: 503, Code: code, RetryIn: cmp.Or(r.RetryIn, noPlace).Milliseconds(), Message: message, Final: r.RetryIn == 0}
+	if f.Final {
 		f.Message += " The next places are promised to others."
 	}
 	return f

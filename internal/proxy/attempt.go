@@ -164,7 +164,8 @@ func (r *reply) judge(failed *llm.UpstreamError) (llm.Class, route.Outcome) {
 	default:
 		o.Verdict, o.Fault = route.DeploymentFault, faults[class]
 		if class == llm.Auth && status == http.StatusForbidden && failed == nil {
-			o.Fault = route.Failure // perhaps a firewall that dislikes the prompt: it counts, but proves nothing about the key
+			// Perhaps a firewall that dislikes the prompt: it counts, but proves nothing about the key.
+			o.Fault, o.Detail = route.Failure, "403 without a reason: a firewall, or the endpoint's own api_key was refused"
 		}
 		if class == llm.RateLimited && llm.AsksTooMuch(failed) {
 			o.Verdict = route.NotDeploymentFault // another one may have a larger quota, and smaller requests fit this one's

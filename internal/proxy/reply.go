@@ -280,7 +280,7 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		c.x.Progress(now, s.OutputEstimate())
 	}
 	switch {
-	case s.Done():
+	case s.Done() || r.committed && s.Err() != nil: // after an error nothing of worth follows, in no dialect
 		return r.end(true, false)
 	case err == nil:
 		return nil

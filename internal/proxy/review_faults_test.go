@@ -121,3 +121,25 @@ func TestStaleConnectionsDoNotMultiplyAttempts(t *testing.T) {
 		w.idle()
 	}
 }
+
+// TestErrorEventEndsAStream: the client gets one error, upstream's own, though upstream then leaves the connection open.
+func TestErrorEventEndsAStream(t *testing.T) {
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses"} {
+		pieces := longStream(path, 4)
+		pieces = pieces[:4:4]
+		event := "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"gone\"}}\n\n"
+		w := newWorld(t, options{}, func(w http.ResponseWriter, r *http.Request) {
+			sse(append(pieces, event)...)(w, r)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		a := w.post(path, `{"model":"m","stream":true,"max_tokens":100,"input":"x","messages":[{"role":"user","content":"hello"}]}`)
+		if want := strings.Join(pieces, "") + event; a.body != want {
+			t.Errorf("%s: got %q, want %q", path, a.body, want)
+		}
+		if r := w.record(1); r.Result != exchange.UpstreamError || r.Last().Outcome.Class != "overloaded" {
+			t.Errorf("%s: %s, %+v", path, r.Result, r.Last().Outcome)
+		}
+		w.idle()
+	}
+}

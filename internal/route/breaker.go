@@ -18,7 +18,8 @@ type breaker struct {
 	order  Override
 
 	tripped bool   // open or half-open
-	trial   bool   // a trial is outstanding
+	trial   bool   // a trial is outstanding, since tried
+	tried   time.Time
 	gen     uint32 // counts openings and returns; results of requests begun in an older one change nothing
 	rule    Rule
 	reason  string
@@ -254,6 +255,12 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 		b.trip(now, h, f.rule, f.reason, u)
 	case nothing:
 	}
+}
+
+// trialLeft is when to ask again while a trial runs. Nobody knows how long it takes: it is as likely as not that it takes
+// as long again, of what has no usual length.
+func (b *breaker) trialLeft(now time.Time) time.Duration {
+	return min(max(now.Sub(b.tried), time.Second), 30*time.Second)
 }
 
 // left is how long until the unit may be asked again, for one that is out by time.

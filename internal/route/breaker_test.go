@@ -144,6 +144,11 @@ func TestOneTrialAtATime(t *testing.T) {
 	if refusal.RetryIn != second {
 		t.Errorf("RetryIn while a trial runs is %v, want 1s", refusal.RetryIn)
 	}
+	for after, want := range map[time.Duration]time.Duration{10 * second: 10 * second, time.Minute: 30 * second} {
+		if f := mustRefuse(t, r, now.Add(after), query("m"), Unavailable); f.RetryIn != want {
+			t.Errorf("RetryIn when a trial has run for %v is %v, want %v", after, f.RetryIn, want)
+		}
+	}
 	late := at(time.Hour)
 	mustRefuse(t, r, late, query("m"), Unavailable) // however long it takes
 	trial.FirstToken(late)                          // content has come: that is proof enough

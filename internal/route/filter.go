@@ -133,7 +133,7 @@ func (n *node) unwell(now time.Time, panicking bool) verdict {
 		case state == Cooling && b.left(now) > v.until:
 			v = verdict{cut: CutCooling, by: u, until: b.left(now)}
 		case state == HalfOpen && b.trial && v.cut == CutNone:
-			v.cut, v.by = CutTrial, u
+			v.cut, v.by, v.until = CutTrial, u, b.trialLeft(now)
 		case !state.Out():
 			v.share = min(v.share, b.share(now))
 		}

@@ -116,6 +116,11 @@ func (r Rule) ofProcess() bool { return r != RuleCredential && r != RuleRateLimi
 // passable reports whether a panic may pass over an opening: not if it is certain that nothing comes of it.
 func (r Rule) passable() bool { return r != RuleCredential && r != RuleNotServed }
 
+// ofProbes reports whether a probe tells as much as a request that what opened by a rule is over.
+func (r Rule) ofProbes() bool {
+	return r == RuleProbe || r == RuleUnreachable || r == RuleReset || r == RuleSlow
+}
+
 // BreakerState is what a deployment, or what deployments share, lets through.
 type BreakerState uint8
 

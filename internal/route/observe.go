@@ -59,7 +59,8 @@ type Probe struct {
 }
 
 // Probed takes the result of an active probe. Real requests know better: failed probes open nothing while requests
-// succeed, or are being answered.
+// succeed, or are being answered, and what failing requests have opened good probes close only when its time is over, in
+// place of a trial.
 func (r *Router) Probed(now time.Time, deployment string, p Probe) {
 	wake(r.probed(now, deployment, p))
 }
@@ -92,7 +93,7 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 				b.trip(now, h, RuleSlow, "slow", &n.unit)
 			}
 		}
-		if b.tripped && b.rule.passable() && b.probesGood >= h.HealthyProbes {
+		if b.tripped && b.rule.passable() && b.probesGood >= h.HealthyProbes && (b.rule.ofProbes() || !now.Before(b.until)) {
 			b.close(now, h.SlowStart)
 		}
 	}

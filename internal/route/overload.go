@@ -119,10 +119,7 @@ func (o *overload) comeBack(now time.Time, print uint64, waiting, room int) time
 		return 0
 	}
 	wait := max(time.Duration(seconds*float64(time.Second)), time.Millisecond).Truncate(time.Millisecond)
-	if !o.places.promise(now, print, wait) {
-		return 0
-	}
-	return wait
+	return o.places.promise(now, print, wait)
 }
 
 // usualWait is when those who wait now will have been served: nothing is kept for then.

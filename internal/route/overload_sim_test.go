@@ -37,6 +37,8 @@ type load struct {
 	rate      float64 // arrivals per second as a multiple of capacity
 	abandon   float64 // share of those turned away that never come back
 	same      bool    // all requests are alike
+	nameless  bool    // clients do not say that they come again
+	seconds   bool    // clients read whole seconds
 	tries     int     // before a client gives up, 0 = never does
 	impatient bool    // clients come back after a second or two whatever they are told
 }
@@ -162,6 +164,9 @@ func (c *client) come(v visit) {
 	w := c.w
 	c.tries++
 	q := Query{Model: "m", Facts: &Facts{Seed: w.rng.Uint64(), Model: "m", PromptBytes: 400, Prefix: []uint64{c.id}, ClientRetry: c.tries - 1}}
+	if w.spec.nameless {
+		q.Facts.ClientRetry = 0
+	}
 	if w.spec.deadline > 0 {
 		q.Until = w.now.Add(w.spec.deadline)
 	}
@@ -248,12 +253,19 @@ func (c *client) answered(v visit, l *Lease, f *Refusal) {
 	if w.spec.tries > 0 && c.tries >= w.spec.tries || w.rng.Float64() < w.spec.abandon {
 		return
 	}
-	c.due = w.now.Add(f.RetryIn)
+	in := f.RetryIn
+	if w.spec.seconds {
+		in = (in + time.Second - 1).Truncate(time.Second)
+	}
+	if w.spec.nameless { // over a network, by a timer
+		in += seconds(0.005 * w.rng.Float64())
+	}
+	c.due = w.now.Add(in)
 	if w.rng.IntN(20) == 0 {
 		w.after(f.RetryIn/2, func() { c.come(tooSoon) })
 		return
 	}
-	w.after(f.RetryIn, func() { c.come(onTime) })
+	w.after(in, func() { c.come(onTime) })
 }
 
 func shareOf(n, of int) float64 {
@@ -333,6 +345,12 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	alike.same, tiny.waiting = true, 2
 	f("alike", alike, 0.9, 1)        // who comes early with the same words takes another's place
 	f("tiny queue", tiny, 0.8, 0.25) // which makes up for little chance
+	alike.nameless = true
+	f("nameless", alike, 0.9, 1)
+	alike.seconds = true
+	f("seconds", alike, 0.9, 1)
+	alike.waiting = 10
+	f("seconds, short", alike, 0.9, 1)
 }
 
 // TestRetryAfterWhenCapacityChanges: what was promised before the deployments halve cannot all be kept, but in the

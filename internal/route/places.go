@@ -14,6 +14,9 @@ const (
 	earlyPart = 0.1
 	latePart  = 0.25
 	lateLeast = 2 * time.Second
+	// punctual is how long after its time a client comes that waits for as long as it was told: the way there and back, and
+	// what its timer is late by.
+	punctual = 100 * time.Millisecond
 	// keptWeight is how much one place says about how many come back.
 	keptLeast  = 0.05
 	keptSample = 200 // how many come back is learned from about so many places,
@@ -81,21 +84,20 @@ func (p *places) remove(l *place) {
 const mostLooked = 64
 
 // due returns the place that a request may use now, and if there is none the first that it may use later; nil if it has
-// none. Where many have places for the same request, only those who say that they come again are known to be of them.
+// none. Where many have places for the same request, those are known to be of them who say that they come again, or who
+// come on time to the moment.
 func (p *places) due(now time.Time, print uint64, again bool) (l *place, inTime bool) {
 	g := p.byPrint[print]
-	switch {
-	case g == nil:
+	if g == nil {
 		return nil, false
-	case g.first != g.last && !again:
-		return g.first, false
 	}
+	again = again || g.first == g.last
 	l = g.first
 	for range mostLooked {
 		if l == nil {
 			break
 		}
-		if !now.Before(l.from) {
+		if late := now.Sub(l.at); again && !now.Before(l.from) || late >= 0 && late < punctual {
 			return l, true
 		}
 		l = l.next
@@ -114,10 +116,15 @@ func (p *places) learn(missed float64) {
 	p.missed += (missed - p.missed) / float64(min(p.ended+keptPrior, keptSample))
 }
 
-// promise gives a request a place after wait and reports whether there was one to give.
-func (p *places) promise(now time.Time, print uint64, wait time.Duration) bool {
+// promise gives a request a place after about wait and returns after what time it is, 0 if there was none to give. Where
+// others have places for the same request, it is after whole seconds: who comes just then is known by that, whether it
+// reads Retry-After or Retry-After-Ms.
+func (p *places) promise(now time.Time, print uint64, wait time.Duration) time.Duration {
 	if len(p.byEnd) >= mostPlaces {
-		return false
+		return 0
+	}
+	if p.byPrint[print] != nil {
+		wait = (wait + time.Second - 1).Truncate(time.Second)
 	}
 	late := max(lateLeast, time.Duration(latePart*float64(wait)))
 	l := &place{print: print, from: now.Add(wait - time.Duration(earlyPart*float64(wait))), at: now.Add(wait), until: now.Add(wait + late)}
@@ -132,7 +139,7 @@ func (p *places) promise(now time.Time, print uint64, wait time.Duration) bool {
 	} else {
 		p.byPrint[print] = &group{l, l}
 	}
-	return true
+	return wait
 }
 
 // lapses is a heap of places, the one that ends first on top.

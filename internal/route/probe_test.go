@@ -6,7 +6,7 @@ import (
 )
 
 // TestProbesDoNotUndoWhatIsCertain: a probe that succeeds knows nothing of a refused credential or of a model that is not
-// served; what failures, rates and slowness opened it does close, after two in a row.
+// served; what requests that failed opened it closes when its time is over, after two in a row.
 func TestProbesDoNotUndoWhatIsCertain(t *testing.T) {
 	f := func(want BreakerState, ill ...Outcome) {
 		t.Helper()
@@ -24,14 +24,19 @@ func TestProbesDoNotUndoWhatIsCertain(t *testing.T) {
 		for range 5 {
 			r.Probed(start, "a/m", Probe{OK: true})
 		}
-		if s := state(t, r, start, "a/m"); s != want {
+		if s := state(t, r, start, "a/m"); s != Open {
+			t.Errorf("after %v and good probes at once: %v, want open: requests know better", ill[0].Fault, s)
+		}
+		over := at(34 * second) // the reset time and its jitter
+		r.Probed(over, "a/m", Probe{OK: true})
+		if s := state(t, r, over, "a/m"); s != want {
 			t.Errorf("after %v and good probes: %v, want %v", ill[0].Fault, s, want)
 		}
 	}
 	no := broken()
 	f(Open, fault(BadCredential))
 	f(Open, fault(Exhausted))
-	f(Open, fault(NotServed))
+	f(HalfOpen, fault(NotServed)) // by time alone
 	f(SlowStart, no, no, no, no, no)
 	f(SlowStart, no, success(), no, success(), no, success(), no, success(), success(), no)
 }

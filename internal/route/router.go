@@ -356,7 +356,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 		free, trial := u.breaker.admits(now)
 		trial = trial && free // in a panic requests pass beside the trial
 		if trial {
-			u.breaker.trial = true
+			u.breaker.trial, u.breaker.tried = true, now
 		}
 		u.inFlight++
 		u.tokens += l.tokens
@@ -390,9 +390,6 @@ func (r *Router) refuse(d *Decision) *Refusal {
 	for i := range r.candidates {
 		c := &r.candidates[i]
 		until := c.Until
-		if c.Cut == CutTrial { // nobody knows how long it runs
-			until = time.Second
-		}
 		if c.Cut.capacity() {
 			f.Kind = Saturated
 		}
