@@ -64,8 +64,9 @@ pgo: setup ## make the profile again by which release builds are optimised, unde
 	go run ./bench --profile=.cache/pgo --seconds=10 --cells=$(PGOCELLS)
 	go tool pprof -proto $(patsubst %,.cache/pgo/%/cpu.pprof,$(subst $(comma), ,$(PGOCELLS))) > $(PGO)
 
-soak: ## keep evenkeel fully busy for DURATION (10m): memory, goroutines, files and CPU time per request must stay level
-	SOAK=$(or $(DURATION),10m) go test -count=1 -v -timeout 24h ./tests/soak
+soak: build ## keep evenkeel fully busy for DURATION (10m): what it costs must stay level; then run the drill with its long rows, an hour
+	SOAK=$(or $(DURATION),10m) go test -count=1 -v -timeout 0 ./tests/soak
+	$(BIN) drill --all
 
 drill: build ## break things around evenkeel and see what holds, takes 2 minutes (DRILLFLAGS=, for example --all or --row=R7)
 	$(BIN) drill $(DRILLFLAGS)
