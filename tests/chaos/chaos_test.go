@@ -58,7 +58,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Cleanup(func() { stop(); crowd.Wait() })
 
-	f.phase("a kill every 2 s for 30 s", func() { f.killing(30 * time.Second) }, healthy)
+	f.phase("a kill every 2 s for 20 s", func() { f.killing(20 * time.Second) }, healthy)
 	f.phase("one engine fails at once with 500 for 10 s", func() { f.sinkhole(10 * time.Second) }, healthy)
 	f.phase("two of three down", func() { f.twoDown(5 * time.Second) }, healthy)
 	f.phase("all down for 5 s and back", func() { f.allDown(5 * time.Second) }, func(s seen) string { return "" })
