@@ -110,7 +110,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 // parseCells reads a list of names; an empty one is the one by default, and that is all if it is empty too.
 func parseCells(list string, all []cell, byDefault string) (some []cell, err error) {
 	if list = cmp.Or(list, byDefault); list == "" {
-		return all, nil
+		return slices.Clone(all), nil
 	}
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.IndexFunc(all, func(c cell) bool { return c.name == strings.TrimSpace(name) })
