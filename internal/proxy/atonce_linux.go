@@ -6,6 +6,14 @@ import (
 	"syscall"
 )
 
+const (
+	tcpNotsentLowat = 25 // TCP_NOTSENT_LOWAT, linux/tcp.h
+	// mostUnsent is what the system keeps of an answer that it cannot send yet. By itself it takes megabytes, and lets a
+	// write that waits go on only when a third of them is sent: a client that reads a little all the time would look like one
+	// that takes nothing.
+	mostUnsent = 64 << 10
+)
+
 // atOnce writes to a socket what it takes without waiting.
 type atOnce struct {
 	raw  syscall.RawConn
@@ -21,6 +29,9 @@ func (w *atOnce) init(c *net.TCPConn) {
 		return
 	}
 	w.raw = raw
+	_ = raw.Control(func(fd uintptr) { // where it fails, very slow readers of large answers are given up
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotsentLowat, mostUnsent)
+	})
 	w.try = func(fd uintptr) bool {
 		for w.n < len(w.b) {
 			n, err := syscall.Write(int(fd), w.b[w.n:])

@@ -75,13 +75,14 @@ type Proxy struct {
 	leaves   leaves
 
 	prefixKey *llm.PrefixKey
+	patience  time.Duration // how long a client may take nothing of its answer
 }
 
 // New returns a Proxy. It hashes prompts under a key of its own, so that their hashes mean nothing elsewhere.
 func New(o Options) *Proxy {
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails (crypto/rand)
-	return &Proxy{Options: o, prefixKey: llm.NewPrefixKey(secret)}
+	return &Proxy{Options: o, prefixKey: llm.NewPrefixKey(secret), patience: clientPatience}
 }
 
 // Drain makes /readyz fail, so that no new requests are sent here. Those that come are still served.
@@ -110,7 +111,7 @@ func (p *Proxy) Ready() string {
 // ServeHTTP serves one client request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor > 1 {
-		defer boundLastWrite(w)
+		defer p.boundLastWrite(w)
 	}
 	switch r.URL.Path {
 	case "/livez":

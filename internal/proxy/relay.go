@@ -167,11 +167,8 @@ func (r *reply) write(b []byte) {
 	r.c.front.clientGone = err != nil && r.c.r.Method != http.MethodHead
 }
 
-// A client that takes nothing for between clientPatience−patienceEvery and clientPatience is given up.
-const (
-	clientPatience = 60 * time.Second
-	patienceEvery  = 10 * time.Second
-)
+// clientPatience is Proxy.patience: a client that takes nothing for between five sixths of it and all of it is given up.
+const clientPatience = 60 * time.Second
 
 // patience bounds how long a client may keep a write waiting, and with it the deployment that it reads from.
 // The deadline is moved seldom, so that a chunk does not pay for it, and not at all for what any socket takes, and
@@ -180,16 +177,16 @@ func (r *reply) patience(size int) {
 	if r.shape == whole && size <= longestTail && r.c.r.ProtoMajor == 1 {
 		return
 	}
-	if now := time.Now(); now.Sub(r.c.front.patient) > patienceEvery {
+	if now := time.Now(); now.Sub(r.c.front.patient) > r.c.p.patience/6 {
 		r.c.front.patient = now
-		_ = http.NewResponseController(r.c.w).SetWriteDeadline(now.Add(clientPatience)) // not every ResponseWriter can
+		_ = http.NewResponseController(r.c.w).SetWriteDeadline(now.Add(r.c.p.patience)) // not every ResponseWriter can
 	}
 }
 
 // boundLastWrite bounds what is written when the handler has returned, over HTTP/2: there a client keeps a write waiting by
 // its stream's window, while its socket takes all.
-func boundLastWrite(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(clientPatience)) // not every ResponseWriter can
+func (p *Proxy) boundLastWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(p.patience)) // not every ResponseWriter can
 }
 
 func (r *reply) flush() {
