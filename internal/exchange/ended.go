@@ -236,7 +236,7 @@ func (x *Exchange) failureOf(end *End, stopped string) *Failure {
 		f.RetryIn = x.soonest.Milliseconds()
 	}
 	switch end.Class {
-	case llm.Timeout, llm.Reset, llm.Truncated, llm.Malformed: // the engine may have done the work
+	case llm.Timeout, llm.Reset, llm.Stale, llm.Truncated, llm.Malformed: // the engine may have done the work
 		f.Final = f.Final || end.Sent && !x.plan.Repeatable
 	}
 	return f

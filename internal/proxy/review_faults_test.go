@@ -103,25 +103,6 @@ func TestDoneIsNoEndOfOtherDialects(t *testing.T) {
 	}
 }
 
-// TestStaleConnectionsDoNotMultiplyAttempts: a server that takes a whole request and then resets the kept connection may
-// have carried it out. That is repeated once without being counted, and not at each endpoint anew.
-func TestStaleConnectionsDoNotMultiplyAttempts(t *testing.T) {
-	for _, attempts := range []int{1, 3} {
-		var got atomic.Int32
-		bad := func(w http.ResponseWriter, _ *http.Request) { reset(hijack(t, w)) }
-		w := newWorld(t, options{change: func(g *Generation) { g.MaxAttempts = attempts }},
-			poisoned(t, &got, bad), poisoned(t, &got, bad), poisoned(t, &got, bad))
-		for range 6 { // connections to be kept
-			w.post("/v1/chat/completions", chatBody)
-		}
-		w.post("/v1/chat/completions", poison)
-		if n := int(got.Load()); n > attempts+1 {
-			t.Errorf("with %d attempts the request was carried out %d times", attempts, n)
-		}
-		w.idle()
-	}
-}
-
 // TestErrorEventEndsAStream: the client gets one error, upstream's own, though upstream then leaves the connection open.
 func TestErrorEventEndsAStream(t *testing.T) {
 	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses"} {
