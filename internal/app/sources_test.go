@@ -208,7 +208,7 @@ func TestPoolWithoutAddressesAtFirst(t *testing.T) {
 }
 
 // Members of both families, with brackets where an address has a port beside it.
-func TestPoolOverIPv6(t *testing.T) {
+func TestCase75PoolOfBothFamilies(t *testing.T) {
 	p := startPool(t, mock.Config{Models: []string{"m"}}, "::1 127.0.0.2", "::1", "127.0.0.2")
 	p.awaitMembers("127.0.0.2 ::1")
 	for range 20 {

@@ -31,6 +31,8 @@ func canonicalURL(text string) (string, error) {
 	switch {
 	case err != nil && strings.Contains(text, "://["):
 		return "", errIPv6
+	case err != nil && bareIPv6(text):
+		return "", errors.New("has an IPv6 address without brackets; write it as in http://[::1]:8000")
 	case err != nil:
 		return "", errors.New("is not a URL such as http://10.0.0.1:8000")
 	}
@@ -119,6 +121,14 @@ func canonicalProxy(text string) (string, error) {
 }
 
 var errIPv6 = errors.New("has an IPv6 address that is not one; write it as in http://[::1]:8000")
+
+// bareIPv6 reports whether a URL's host is an IPv6 address without brackets, perhaps with a port behind it.
+func bareIPv6(text string) bool {
+	_, host, _ := strings.Cut(text, "://")
+	host, _, _ = strings.Cut(host, "/")
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.Is6()
+}
 
 func canonicalHost(u *url.URL, scheme string) (string, error) {
 	host, port := strings.ToLower(u.Hostname()), u.Port()
