@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"evenkeel/internal/mock"
 	"evenkeel/internal/route"
@@ -235,9 +237,9 @@ func TestBreakerCloses(t *testing.T) {
 	f("by probes, after three", never, probes+", healthy_threshold: 3")
 }
 
-// TestGhostChecks: reloads that add and remove endpoints leave no probes and no goroutines behind, and whoever was
-// removed is not probed any more.
-func TestGhostChecks(t *testing.T) {
+// TestCase83GhostChecks: reloads that add and remove endpoints, with some traffic all the while, leave no probes, no metrics
+// that go on and no goroutines behind. Times are those of the report divided by ten.
+func TestCase83GhostChecks(t *testing.T) {
 	stays := engine(t, mock.Config{Models: []string{"m"}, OwnedBy: "vllm", Record: 1000})
 	var comeAndGo []*mock.Engine
 	few := withProbes + fmt.Sprintf("endpoints:\n  stays: {url: %q, kind: vllm}\n", stays.URL())
@@ -245,40 +247,67 @@ func TestGhostChecks(t *testing.T) {
 	for i := range 10 {
 		e := engine(t, mock.Config{Models: []string{fmt.Sprint("m", i)}, Record: 2000})
 		comeAndGo = append(comeAndGo, e)
-		many += fmt.Sprintf("  e%d: {url: %q, kind: vllm}\n", i, e.URL())
+		many += fmt.Sprintf("  comes%d: {url: %q, kind: vllm}\n", i, e.URL())
 	}
 	w := start(t, parse(t, few))
 	w.serves("m")
 	w.await("it is probed", func() bool { return len(probesOf(stays)) > 1 })
+	stop := w.traffic(1, 20*time.Millisecond)
+	w.await("connections are open", func() bool { return w.metric("evenkeel_requests_total") > 5 })
 	before := runtime.NumGoroutine()
-	probed := func(e *mock.Engine) int { return len(probesOf(e)) + pagesOf(e) }
-	for range 3 {
-		w.reload(many)
-		for _, e := range comeAndGo {
-			since := probed(e)
-			w.await("who was added is probed", func() bool { return probed(e) > since+1 })
+	probes := func() []int {
+		all := make([]int, len(comeAndGo))
+		for i, e := range comeAndGo {
+			all[i] = len(e.Requests()) // of any kind: traffic asks for another model
 		}
-		for range 10 {
+		return all
+	}
+	series := func() (all []string) {
+		for line := range strings.Lines(w.get(w.admin + "/metrics").body) {
+			if strings.Contains(line, `="comes`) {
+				all = append(all, line)
+			}
+		}
+		return all
+	}
+	intervals := func(n int) { // by the probes of the one that stays
+		since := pagesOf(stays)
+		w.await(fmt.Sprint(n, " intervals"), func() bool { return pagesOf(stays) > since+n })
+	}
+	for range 2 {
+		since := probes()
+		w.reload(many)
+		w.await("who was added is probed", func() bool {
+			for i, n := range probes() {
+				if n < since[i]+3 {
+					return false
+				}
+			}
+			_, n := w.series("evenkeel_probes_total", `name="comes`, `scope="deployment"`)
+			return n >= len(comeAndGo)
+		})
+		for range 6 {
 			w.reload(few)
 			w.reload(many)
 		}
 		w.reload(few)
-		// Two intervals, by the probes of the one that stays; what was under way has ended then.
-		since := pagesOf(stays)
-		w.await("two intervals", func() bool { return pagesOf(stays) > since+2 })
-		asked := make([]int, len(comeAndGo))
-		for i, e := range comeAndGo {
-			asked[i] = probed(e)
+		intervals(2) // what was under way has ended then
+		asked, told := probes(), series()
+		intervals(3)
+		if now := probes(); !slices.Equal(now, asked) {
+			t.Errorf("probes of those who were removed go on: %v, then %v", asked, now)
 		}
-		since = pagesOf(stays)
-		w.await("five intervals", func() bool { return pagesOf(stays) > since+5 })
-		for i, e := range comeAndGo {
-			if n := probed(e) - asked[i]; n != 0 {
-				t.Errorf("e%d was probed %d times after it was removed", i, n)
+		if now := series(); !slices.Equal(now, told) {
+			t.Errorf("metrics of those who were removed go on: %q, then %q", told, now)
+		}
+		for _, s := range told { // what was counted stays for an hour
+			if !strings.HasPrefix(s, "evenkeel_probe") {
+				t.Errorf("metrics still speak of who was removed: %s", s)
 			}
 		}
 	}
-	w.await("no goroutines are left over", func() bool { return runtime.NumGoroutine() <= before+before/10 })
+	w.await("no goroutines are left over", func() bool { return runtime.NumGoroutine() <= before+before/10+2 })
+	stop()
 }
 
 // TestProbesOff: the default asks nobody anything that costs, or that nobody asked for.

@@ -62,7 +62,9 @@ func (w *world) inFlight(endpoint string) int {
 
 const streamCount = 20
 
-func TestReloadDuringStreams(t *testing.T) {
+// TestCase82ReloadDuringStreams: neither reloads nor a stop cut what runs. With no change, a new model, an endpoint that
+// leaves, a configuration that cannot be, twenty reloads in a row, and then the end.
+func TestCase82ReloadDuringStreams(t *testing.T) {
 	a, b := newGated(t, "m"), newGated(t, "m")
 	both := fmt.Sprintf("endpoints:\n  a: {url: %q}\n  b: {url: %q}\nstrategy: least_connections\n", a.URL, b.URL)
 	onlyB := fmt.Sprintf("endpoints:\n  b: {url: %q}\nstrategy: least_connections\n", b.URL)
@@ -100,17 +102,31 @@ func TestReloadDuringStreams(t *testing.T) {
 	w.refuses("endpoints: {b: {url: not-a-url}}", "http://")
 	w.refuses(strings.Replace(onlyB, "least_connections", "round_robbin", 1), "round_robin")
 
+	for range 5 {
+		for _, text := range []string{both, onlyB, both + "deadlines: {response: 1h}\n", onlyB} {
+			w.reload(text)
+		}
+	}
+	if n := w.inFlight("a") + w.inFlight("b"); n != len(streams) {
+		t.Errorf("%d streams are counted after many reloads, want %d", n, len(streams))
+	}
 	if left := a.left.Load() + b.left.Load(); left != 0 {
 		t.Errorf("%d running streams were cut", left)
 	}
 	a.open()
-	b.open()
-	w.allWhole(streams)
-	w.quiet()
 	w.await("the removed endpoint has no series of load any more", func() bool {
 		_, n := w.series("evenkeel_in_flight", `deployment="a/m"`)
 		return n == 0
 	})
+
+	w.stop()
+	w.await("it drains", func() bool { return w.get(w.url+"/readyz").status == http.StatusServiceUnavailable })
+	if left := b.left.Load(); left != 0 {
+		t.Errorf("%d streams were cut by the end", left)
+	}
+	b.open()
+	w.allWhole(streams)
+	w.over()
 }
 
 // Endpoints that are not ready are asked every half second. One that was removed is not, while the one that stays is.
@@ -181,12 +197,20 @@ func (w *world) find(id string) route.DeploymentView {
 	return route.DeploymentView{}
 }
 
-func TestReloadKeepsWhatWasLearned(t *testing.T) {
+// TestCase82ReloadKeepsWhatWasLearned: times to the first token, breakers and what is left of a quota.
+func TestCase82ReloadKeepsWhatWasLearned(t *testing.T) {
 	good := engine(t, mock.Config{Name: "good", Models: []string{"m"}})
 	bad := engine(t, mock.Config{Name: "bad", Models: []string{"m", "own"}})
-	text := fmt.Sprintf("strategy: round_robin\nendpoints:\n  good: {url: %q}\n  bad: {url: %q}\n", good.URL(), bad.URL())
+	metered := engine(t, mock.Config{Name: "metered", Models: []string{"few"}})
+	text := fmt.Sprintf("strategy: round_robin\nendpoints:\n  good: {url: %q}\n  bad: {url: %q}\n  metered: {url: %q, limits: {rpm: 4}}\n", good.URL(), bad.URL(), metered.URL())
 	w := start(t, parse(t, text))
-	w.serves("m", "own")
+	w.serves("few", "m", "own")
+	few := func() int { return w.chat("few", "X-Evenkeel-Timeout", "100ms").status } // the next place is free in 15 s
+	for range 3 {
+		if status := few(); status != http.StatusOK {
+			t.Fatalf("within the quota: %d", status)
+		}
+	}
 	for range 4 {
 		w.whole(w.stream("m"))
 	}
@@ -210,6 +234,12 @@ func TestReloadKeepsWhatWasLearned(t *testing.T) {
 		if badAfter.Breaker.Since != badBefore.Breaker.Since || badAfter.Breaker.Since.IsZero() {
 			t.Errorf("after %q: the breaker is %+v, before %+v", change, badAfter.Breaker, badBefore.Breaker)
 		}
+	}
+	if status := few(); status != http.StatusOK {
+		t.Errorf("the last request of the quota: %d", status)
+	}
+	if status := few(); status == http.StatusOK {
+		t.Error("reloads gave a quota back that was used")
 	}
 }
 
@@ -303,9 +333,9 @@ func handles() int {
 	return len(entries)
 }
 
-func TestManyReloadsLeaveNothingBehind(t *testing.T) {
+func TestCase83ManyReloadsLeaveNothingBehind(t *testing.T) {
 	var engines []*mock.Engine
-	text := "endpoints:\n"
+	text := "explain: {ring_mib: 0}\nendpoints:\n"
 	for i := range 3 {
 		e := engine(t, mock.Config{Name: fmt.Sprint("e", i), Models: []string{"m"}})
 		engines = append(engines, e)
@@ -320,26 +350,12 @@ func TestManyReloadsLeaveNothingBehind(t *testing.T) {
 		text + "strategy: p2c_ewma\ndeadlines: {connect: 1s}\n",                                           // new connections
 		fmt.Sprintf("endpoints:\n  e0: {url: %q}\n  e2: {url: %q}\n", engines[0].URL(), engines[2].URL()), // one leaves
 	}
-	stop := make(chan struct{})
-	var traffic sync.WaitGroup
-	var failed sync.Map
-	for range 4 {
-		traffic.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if a := w.chat("m"); a.status != http.StatusOK || a.err != nil {
-					failed.Store(fmt.Sprintf("%d %v %s", a.status, a.err, a.body), true)
-				}
-			}
-		})
-	}
-	measure := func() (goroutines, fds int) {
+	stop := w.traffic(4, time.Microsecond)
+	measure := func() (goroutines, fds, memory int) {
 		runtime.GC()
-		return runtime.NumGoroutine(), handles()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return runtime.NumGoroutine(), handles(), int(m.HeapAlloc) - w.log.size()
 	}
 	reloads := func(n int) {
 		for i := range n {
@@ -352,21 +368,47 @@ func TestManyReloadsLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	reloads(20) // what is opened once is open
-	goroutines, fds := measure()
+	goroutines, fds, memory := measure()
 	reloads(100)
 	// Connections of endpoints that were replaced close once their last request has ended.
-	var lastGoroutines, lastFDs int
-	w.await("goroutines and file descriptors are as before", func() bool {
-		lastGoroutines, lastFDs = measure()
-		return lastGoroutines <= goroutines+10 && lastFDs <= fds+10
+	var lastGoroutines, lastFDs, lastMemory int
+	w.await("goroutines, file descriptors and memory are as before", func() bool {
+		lastGoroutines, lastFDs, lastMemory = measure()
+		return lastGoroutines <= goroutines+10 && lastFDs <= fds+10 && lastMemory <= memory+memory/10+512<<10
 	})
-	t.Logf("goroutines %d, then %d; file descriptors %d, then %d", goroutines, lastGoroutines, fds, lastFDs)
-	close(stop)
-	traffic.Wait()
-	failed.Range(func(what, _ any) bool {
-		t.Errorf("a request failed during the reloads: %v", what)
-		return true
-	})
+	t.Logf("goroutines %d, then %d; file descriptors %d, then %d; memory %d KiB, then %d", goroutines, lastGoroutines, fds, lastFDs, memory>>10, lastMemory>>10)
+	stop()
+}
+
+// traffic has clients ask for the model m, each again a pause after its last answer, until stop, which demands that all
+// was well.
+func (w *world) traffic(clients int, pause time.Duration) (stop func()) {
+	over := make(chan struct{})
+	var work sync.WaitGroup
+	var failed sync.Map
+	for range clients {
+		work.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(pause):
+				}
+				if a := w.chat("m"); a.status != http.StatusOK || a.err != nil {
+					failed.Store(fmt.Sprintf("%d %v %s", a.status, a.err, a.body), true)
+				}
+			}
+		})
+	}
+	return func() {
+		w.t.Helper()
+		close(over)
+		work.Wait()
+		failed.Range(func(what, _ any) bool {
+			w.t.Errorf("a request failed during the reloads: %v", what)
+			return true
+		})
+	}
 }
 
 // A configuration that names an alias with limits of its own must not keep the endpoint's models from being found.

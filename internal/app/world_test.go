@@ -412,6 +412,13 @@ func (l *logBuffer) text() string {
 	return l.b.String()
 }
 
+// size is what the log takes of memory.
+func (l *logBuffer) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Cap()
+}
+
 // logLine is one line of the log.
 type logLine map[string]any
 

@@ -187,7 +187,8 @@ func TestThirdSignalEndsAtOnce(t *testing.T) {
 
 const reloaded, refused = "configuration reloaded", "the configuration was not reloaded; the last good one stays"
 
-func TestHangupReloads(t *testing.T) {
+// TestCase82HangupReloads: the same by signals, with files, and an end whose grace time is over before the streams are.
+func TestCase82HangupReloads(t *testing.T) {
 	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, InterToken: 10 * time.Millisecond, OutputTokens: 1_000_000})
 	dir := t.TempDir()
 	base := fmt.Sprintf("endpoints: {e: {url: %q, api_key: '${UPSTREAM_KEY}'}}\n", e.URL())
