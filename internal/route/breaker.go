@@ -17,10 +17,10 @@ type breaker struct {
 	row    int // failures in a row while closed
 	order  Override
 
-	tripped bool   // open or half-open
-	trial   bool   // a trial is outstanding, since tried
-	tried   time.Time
-	gen     uint32 // counts openings and returns; results of requests begun in an older one change nothing
+	tripped bool      // open or half-open
+	trials  int       // outstanding; see trialLeft
+	tried   time.Time // when the last one began
+	gen     uint32    // counts openings and returns; results of requests begun in an older one change nothing
 	rule    Rule
 	reason  string
 	since   time.Time     // when it tripped
@@ -32,6 +32,7 @@ type breaker struct {
 	outages int           // outages in a row, without an answer between them
 
 	back time.Time     // when it closed last, zero if it was never out
+	well time.Time     // since when nothing has kept requests out, zero if nothing ever did; in the future during a pause
 	ramp time.Duration // of the slow start since then, 0 = none
 
 	cool       time.Time // upstream asked to be left alone until then
@@ -84,7 +85,7 @@ func (b *breaker) state(now time.Time) BreakerState {
 func (b *breaker) admits(now time.Time) (ok, trial bool) {
 	switch s := b.state(now); {
 	case s == HalfOpen:
-		return !b.trial, true
+		return b.trialLeft(now) == 0, true
 	default:
 		return !s.Out(), false
 	}
@@ -132,7 +133,7 @@ func (b *breaker) trip(now time.Time, h *Health, rule Rule, reason string, u *un
 	if !b.tripped {
 		b.since = now
 	}
-	b.tripped, b.trial, b.row, b.probesGood = true, false, 0, 0
+	b.tripped, b.trials, b.row, b.probesGood = true, 0, 0, 0
 	b.rule, b.reason = rule, reason
 	b.gen++
 	b.until = now.Add(b.out + time.Duration(jitter(u.key, b.gen)*float64(b.out)))
@@ -155,16 +156,19 @@ func jitter(k key, gen uint32) float64 {
 // hold leaves the unit alone for as long as upstream asked for.
 func (b *breaker) hold(now time.Time, h *Health, d time.Duration, reason string, limited bool) {
 	if until := now.Add(min(d, h.LongestRetryAfter)); b.cool.Before(until) {
-		b.cool, b.coolReason, b.limited = until, reason, limited
+		b.cool, b.well, b.coolReason, b.limited = until, until, reason, limited
 	}
 }
 
-// close lets requests through again, slowly at first.
-func (b *breaker) close(now time.Time, ramp time.Duration) {
-	b.tripped, b.trial, b.row, b.probesFailed = false, false, 0, 0
+// close lets requests through again, slowly at first. Unless it is proved that they succeed, the next failure opens again.
+func (b *breaker) close(now time.Time, h *Health, ramp time.Duration, proved bool) {
+	b.tripped, b.trials, b.row, b.probesFailed = false, 0, 0, 0
+	if !proved {
+		b.row = h.TripAfter - 1
+	}
 	b.rule, b.reason, b.since, b.until = RuleNone, "", time.Time{}, time.Time{}
 	b.window, b.slow = window{}, slowness{}
-	b.back, b.ramp = now, ramp
+	b.back, b.well, b.ramp = now, now, ramp
 	b.gen++
 }
 
@@ -213,12 +217,12 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 		return
 	}
 	if trial {
-		b.trial = false
+		b.trials--
 	}
 	switch f.evidence {
 	case promising, good:
 		if b.tripped && trial {
-			b.close(now, b.rampAfter(now, h))
+			b.close(now, h, b.rampAfter(now, h), f.evidence == good)
 		}
 		if f.evidence == good {
 			b.window.at(now, h.Window).OK++
@@ -257,10 +261,16 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 	}
 }
 
-// trialLeft is when to ask again while a trial runs. Nobody knows how long it takes: it is as likely as not that it takes
-// as long again, of what has no usual length.
+// trialLeast is how long a trial may take at least before another one may begin beside it.
+const trialLeast = 10 * time.Second
+
+// trialLeft is how long nobody else may pass because a trial runs, 0 if none does. One that hangs, or makes a long answer,
+// does not shut out everybody until it ends: after the time that its failure would have cost, another one may try.
 func (b *breaker) trialLeft(now time.Time) time.Duration {
-	return min(max(now.Sub(b.tried), time.Second), 30*time.Second)
+	if b.trials == 0 {
+		return 0
+	}
+	return max(0, b.tried.Add(max(b.out, trialLeast)).Sub(now))
 }
 
 // left is how long until the unit may be asked again, for one that is out by time.

@@ -62,8 +62,8 @@ func (r *Router) candidate(now time.Time, m *member, v *verdict, newcomer float6
 	n := m.node
 	healthy := Always
 	for _, u := range n.units {
-		if back := u.breaker.back; !back.IsZero() {
-			healthy = min(healthy, now.Sub(back))
+		if well := u.breaker.well; !well.IsZero() {
+			healthy = min(healthy, now.Sub(well))
 		}
 	}
 	return Candidate{
@@ -132,7 +132,7 @@ func (n *node) unwell(now time.Time, panicking bool) verdict {
 			v = verdict{cut: CutOpen, by: u, until: b.left(now)}
 		case state == Cooling && b.left(now) > v.until:
 			v = verdict{cut: CutCooling, by: u, until: b.left(now)}
-		case state == HalfOpen && b.trial && v.cut == CutNone:
+		case state == HalfOpen && v.cut == CutNone && b.trialLeft(now) > 0:
 			v.cut, v.by, v.until = CutTrial, u, b.trialLeft(now)
 		case !state.Out():
 			v.share = min(v.share, b.share(now))

@@ -384,10 +384,7 @@ func (w *world) check() {
 		if u == nil {
 			w.fail("%v is in use but unknown", k)
 		}
-		trials := 0
-		if u.breaker.trial {
-			trials = 1
-		}
+		trials := u.breaker.trials
 		if u.inFlight != s.inFlight || u.tokens != s.tokens || trials != s.trials {
 			w.fail("%v counts in-flight %d, tokens %d, trials %d, want %+v", k, u.inFlight, u.tokens, trials, *s)
 		}
@@ -396,7 +393,7 @@ func (w *world) check() {
 		}
 	}
 	for k, u := range w.r.units {
-		if sums[k] == nil && (u.inFlight != 0 || u.tokens != 0 || u.breaker.trial || !u.member) {
+		if sums[k] == nil && (u.inFlight != 0 || u.tokens != 0 || u.breaker.trials != 0 || !u.member) {
 			w.fail("%v is not in use, but is %+v", k, *u)
 		}
 	}
@@ -515,7 +512,7 @@ func (w *world) out(u *unit, panicking bool) bool {
 		return false
 	}
 	certain := b.rule == RuleCredential || b.rule == RuleNotServed
-	tripped := b.tripped && (w.now.Before(b.until) || b.trial) && (certain || !panicking)
+	tripped := b.tripped && (w.now.Before(b.until) || b.trialLeft(w.now) > 0) && (certain || !panicking)
 	cooling := w.now.Before(b.cool) && !(panicking && b.tripped && w.now.Before(b.until) && !certain)
 	return tripped || cooling
 }
@@ -542,7 +539,7 @@ func (w *world) parts(q *Query) map[string]part {
 			for _, u := range p.members[i].node.units {
 				switch b := &u.breaker; b.state(w.now) {
 				case HalfOpen:
-					at.trial = at.trial || !b.trial
+					at.trial = at.trial || b.trialLeft(w.now) == 0
 				case SlowStart, Degraded:
 					at.degraded = at.degraded || b.degradedShare() < 1
 					at.slowStart = at.slowStart || b.rampShare(w.now) < 1

@@ -21,11 +21,11 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 	b := &u.breaker
 	switch {
 	case reachable && b.tripped && b.rule == RuleUnreachable: // what was seen is what a trial would find out
-		b.close(now, b.rampAfter(now, &r.health))
+		b.close(now, &r.health, b.rampAfter(now, &r.health), true)
 		r.startedAnew(now, u)
 	case !reachable && !b.tripped:
 		b.trip(now, &r.health, RuleUnreachable, "unreachable", u)
-	case !reachable && !b.trial:
+	case !reachable && b.trials == 0:
 		if b.rule == RuleReset { // whoever broke connections is not there any more
 			b.rule = RuleUnreachable
 		}
@@ -42,7 +42,7 @@ func (r *Router) startedAnew(now time.Time, endpoint *unit) {
 	for _, n := range endpoint.sharers {
 		n.failed, n.breaker.row = decayed{}, 0
 		if b := &n.breaker; b.tripped && b.rule.ofProcess() {
-			b.close(now, b.rampAfter(now, &r.health))
+			b.close(now, &r.health, b.rampAfter(now, &r.health), true)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 			}
 		}
 		if b.tripped && b.rule.passable() && b.probesGood >= h.HealthyProbes && (b.rule.ofProbes() || !now.Before(b.until)) {
-			b.close(now, h.SlowStart)
+			b.close(now, h, h.SlowStart, true)
 		}
 	}
 	return r.sweep(now)
@@ -149,6 +149,9 @@ func (r *Router) override(now time.Time, kind, name string, o Override) (woken [
 		}
 		found = true
 		b := &u.breaker
+		if b.order == Drain || b.order == Disable {
+			b.well = now
+		}
 		b.order = o
 		if o == ForgetFailure {
 			*b = breaker{gen: b.gen + 1, opened: b.opened, last: b.last}

@@ -197,6 +197,7 @@ func (r *Router) tick(now time.Time) (next time.Time, woken []*Ticket) {
 	}
 	for _, u := range r.units {
 		r.wakeIn(now, u.breaker.left(now))
+		r.wakeIn(now, u.breaker.trialLeft(now))
 	}
 	return r.due, woken
 }

@@ -182,7 +182,7 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 		_, known := r.nodes[d.key()]
 		n := r.node(now, d)
 		if !known && warm { // it joins others, who need not be spared; it is cold
-			n.breaker.close(now, r.health.SlowStart)
+			n.breaker.close(now, &r.health, r.health.SlowStart, true)
 		}
 		p.members = append(p.members, member{node: n, dep: d, lastPick: lastPicks[n]})
 	}
@@ -356,7 +356,8 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 		free, trial := u.breaker.admits(now)
 		trial = trial && free // in a panic requests pass beside the trial
 		if trial {
-			u.breaker.trial, u.breaker.tried = true, now
+			u.breaker.trials++
+			u.breaker.tried = now
 		}
 		u.inFlight++
 		u.tokens += l.tokens

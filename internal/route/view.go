@@ -51,13 +51,14 @@ type BreakerView struct {
 	Until  time.Time     // when a trial is let through, or the pause that upstream asked for ends
 	Out    time.Duration // length of the present time out, without jitter
 	Share  float64       // part of its traffic that it gets, if its state lets anything through
+	Order  Override      // of the operator, that holds
 
 	Openings uint64 // so far
 	Last     string // reason of the last one
 }
 
 func (b *breaker) view(now time.Time) BreakerView {
-	v := BreakerView{State: b.state(now), Share: b.share(now), Openings: b.opened, Last: b.last}
+	v := BreakerView{State: b.state(now), Share: b.share(now), Order: b.order, Openings: b.opened, Last: b.last}
 	if b.tripped {
 		v.Rule, v.Reason, v.Since, v.Until, v.Out = b.rule, b.reason, b.since, b.until, b.out
 	}
