@@ -22,7 +22,8 @@ type drain struct {
 	served  float64 // waiters, and
 	seconds float64 // the time in which somebody waited; what is older counts less
 	running int
-	lasts   mean // seconds for which a request keeps its room
+	lasts   mean    // seconds for which a request keeps its room
+	quota   float64 // per second, if limits per minute are what holds the queue up; else 0
 }
 
 // advance brings the time up to now, during which somebody has waited or nobody.
@@ -61,6 +62,9 @@ func (d *drain) ended(held time.Duration) {
 
 // perSecond is how many waiters are served per second while there are some, drainUnknown if nothing says.
 func (d *drain) perSecond() float64 {
+	if d.quota > 0 {
+		return d.quota
+	}
 	little := drainUnknown + 0.0
 	if d.lasts.value > 0 {
 		little = float64(d.running) / d.lasts.value

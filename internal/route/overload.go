@@ -78,6 +78,9 @@ func (o *overload) marks(room int) (mark, low int) {
 
 // horizon is up to when places are promised. Beyond what a queue can make up for by its length, promises would be false.
 func (o *overload) horizon(room int) time.Duration {
+	if o.drain.quota > 0 { // no chance is in it
+		return horizonMost
+	}
 	h := min(max(time.Duration(horizonRequests*o.drain.lasts.value*float64(time.Second)), horizonLeast), horizonMost)
 	if rate := o.drain.perSecond(); rate > 0 {
 		steady := float64(room) / (2 * markSpread)
@@ -107,14 +110,18 @@ func (o *overload) admits(waiting, room int, mine bool) bool {
 // unknownDrain is when to come back as long as nobody knows how long requests take.
 const unknownDrain = time.Second
 
-// comeBack promises a place to a request that is turned away, and returns after what time it is; 0 = there is none.
-func (o *overload) comeBack(now time.Time, print uint64, waiting, room int) time.Duration {
+// comeBack promises a place to a request that is turned away, and returns after what time it is; 0 = there is none. soonest
+// is when limits per minute let the next one pass, if they hold the queue up.
+func (o *overload) comeBack(now time.Time, print uint64, waiting, room int, soonest time.Duration) time.Duration {
 	rate := o.drain.perSecond()
 	if rate == drainUnknown {
 		return unknownDrain
 	}
 	mark, _ := o.marks(room)
 	seconds := max(o.backlog(waiting)-float64(mark)+1, 1) / rate
+	if o.drain.quota > 0 {
+		seconds = max(o.backlog(waiting)-float64(mark), 0)/rate + soonest.Seconds()
+	}
 	if seconds > o.horizon(room).Seconds() {
 		return 0
 	}
@@ -167,6 +174,10 @@ func (r *Router) turnAway(now time.Time, q *Query) *Refusal {
 	}
 	o, waiting := &p.stats.overload, r.waiting[q.Model]
 	o.advance(now, waiting)
+	soonest := time.Duration(0)
+	if r.mustWait(now, q) { // else there is room, which is kept for others
+		soonest, o.drain.quota = r.soonest, r.quotaRate(p.stats.promptTokens(q.Facts)+p.stats.outputTokens(q.Facts))
+	}
 	room, timely := o.room(q.left(now), r.maxWaiting)
 	print := q.print()
 	mine, inTime := o.places.due(now, print, q.Facts.ClientRetry > 0)
@@ -188,7 +199,7 @@ func (r *Router) turnAway(now time.Time, q *Query) *Refusal {
 		f.RetryIn = mine.at.Sub(now)
 		return f
 	}
-	f.RetryIn = o.comeBack(now, print, waiting, room)
+	f.RetryIn = o.comeBack(now, print, waiting, room, soonest)
 	if f.RetryIn == 0 && timely && o.places.open == 0 { // no overload: its deadline is shorter than a usual wait
 		f.RetryIn = o.usualWait(waiting)
 	}
@@ -236,7 +247,7 @@ func (r *Router) review(now time.Time) (woken []*Ticket) {
 		t.refusal = r.bare(now, &t.query, TooLate)
 		o, waiting := r.overloadOf(t.query.Model), r.waiting[t.query.Model]
 		room, _ := o.room(t.query.left(now), r.maxWaiting)
-		t.refusal.RetryIn = o.comeBack(now, t.query.print(), waiting, room)
+		t.refusal.RetryIn = o.comeBack(now, t.query.print(), waiting, room, 0)
 	}
 	return woken
 }

@@ -36,6 +36,7 @@ type load struct {
 	deadline  time.Duration
 	rate      float64 // arrivals per second as a multiple of capacity
 	abandon   float64 // share of those turned away that never come back
+	rpm       int     // of each deployment, in place of slots; 0 = none
 	same      bool    // all requests are alike
 	nameless  bool    // clients do not say that they come again
 	seconds   bool    // clients read whole seconds
@@ -88,13 +89,20 @@ func (w *crowd) adopt(slots int) {
 	w.spec.slots = slots
 	var deps []Deployment
 	for i := range w.spec.deps {
-		deps = append(deps, dep(fmt.Sprintf("e%d/m", i), Limits{InFlight: slots}))
+		l := Limits{InFlight: slots}
+		if w.spec.rpm > 0 {
+			l = Limits{RPM: w.spec.rpm}
+		}
+		deps = append(deps, dep(fmt.Sprintf("e%d/m", i), l))
 	}
 	adopt(w.t, w.r, w.now, PoolSpec{Model: "m", Strategy: seeded{}, Deployments: deps})
 }
 
 // capacity is how many requests the deployments serve per second.
 func (w *crowd) capacity() float64 {
+	if w.spec.rpm > 0 {
+		return float64(w.spec.rpm*w.spec.deps) / 60
+	}
 	return float64(w.spec.slots*w.spec.deps) / w.spec.service.Seconds()
 }
 
@@ -301,7 +309,13 @@ func overloaded(t *testing.T, seed uint64, l load) (w *crowd, goodput float64) {
 	w.run(40 * l.service)
 	w.tally = tally{}
 	long := 100 * l.service
+	if l.rpm > 0 {
+		long *= 4
+	}
 	w.run(long)
+	if l.rpm > 0 {
+		return w, float64(w.tally.served) / (w.capacity() * long.Seconds())
+	}
 	return w, w.tally.busy / (float64(l.slots*l.deps) * long.Seconds())
 }
 
@@ -341,6 +355,12 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	with("short queue", func(l *load) { l.waiting = 10 })
 	with("long queue", func(l *load) { l.waiting, l.deadline = 300, 10*time.Minute })
 	with("steady", func(l *load) { l.sigma = 0.3 })
+	minute := load{deps: 1, service: 2 * time.Second, sigma: 1, waiting: 100, deadline: 2 * time.Second, rpm: 20}
+	f("20 a minute", minute, 0.9, 0.1)
+	minute.rpm, minute.deps, minute.deadline, minute.waiting = 60, 3, 5*time.Second, 10
+	f("3×60 a minute", minute, 0.9, 0.1)
+	minute.deadline = time.Minute
+	f("may wait long", minute, 0.9, 0.1)
 	alike, tiny := usual, usual
 	alike.same, tiny.waiting = true, 2
 	f("alike", alike, 0.9, 1)        // who comes early with the same words takes another's place

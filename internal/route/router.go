@@ -266,6 +266,9 @@ func (r *Router) pick(now time.Time, q Query) (*Lease, *Refusal, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queues) == 0 {
+		if r.keptForOthers(now, &q) {
+			return nil, r.bare(now, &q, Saturated), nil
+		}
 		l, refusal := r.choose(now, q, 0)
 		r.arrived(now, &q, l)
 		return l, refusal, nil
