@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"evenkeel/internal/llm"
+	"evenkeel/internal/secret"
 )
 
 // maxBody bounds the body of an answer, in bytes after decompression. A list of all models of a large provider has about
@@ -111,7 +111,8 @@ func (c *client) location(a answer) string {
 }
 
 func (c *client) holdsKey(text string) bool {
-	return !c.target.APIKey.IsZero() && strings.Contains(text, c.target.APIKey.Reveal())
+	f := secret.NewFinder(c.target.APIKey)
+	return f.In([]byte(text))
 }
 
 // page returns the body of a page, or nil if the answer is not 200.

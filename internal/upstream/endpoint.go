@@ -3,14 +3,12 @@
 package upstream
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,9 +44,10 @@ func (o Options) Same(p Options) bool {
 type Endpoint struct {
 	target target
 	key    secret.String
-	pool   *pool       // HTTP/1.1; nil where only net/http can keep connections
-	std    *transport  // HTTP/2; nil where there is none
-	http2  atomic.Bool // what the endpoint chose last
+	finder secret.Finder // of key
+	pool   *pool         // HTTP/1.1; nil where only net/http can keep connections
+	std    *transport    // HTTP/2; nil where there is none
+	http2  atomic.Bool   // what the endpoint chose last
 }
 
 // New prepares an endpoint; nothing is connected yet. Certificates are read.
@@ -85,7 +84,7 @@ func (o Options) endpoint() (*Endpoint, error) {
 	if timeout == 0 {
 		timeout = 2 * time.Second
 	}
-	e := &Endpoint{target: newTarget(base, o.Kind, o.APIKey.Reveal()), key: o.APIKey}
+	e := &Endpoint{target: newTarget(base, o.Kind, o.APIKey.Reveal()), key: o.APIKey, finder: secret.NewFinder(o.APIKey)}
 	d := newDialer(base, proxy, secure, timeout)
 	if o.Address != "" {
 		d.addr = o.Address
@@ -123,20 +122,19 @@ func (o Options) proxy() (*url.URL, error) {
 // HasKey reports whether requests carry a credential of the endpoint's own.
 func (e *Endpoint) HasKey() bool { return !e.key.IsZero() }
 
-// Leaks reports whether an answer holds the endpoint's own credential, as some servers' complaints do.
+// Leaks reports whether an answer holds the endpoint's own credential, as some servers' complaints do, in whatever spelling.
 func (e *Endpoint) Leaks(h http.Header, body []byte) bool {
-	key := e.key.Reveal()
-	if key == "" {
+	if e.key.IsZero() {
 		return false
 	}
 	for _, values := range h {
 		for _, v := range values {
-			if strings.Contains(v, key) {
+			if e.finder.In([]byte(v)) {
 				return true
 			}
 		}
 	}
-	return bytes.Contains(body, []byte(key))
+	return e.finder.In(body)
 }
 
 // Close drops unused connections. Running requests go on.
