@@ -37,7 +37,7 @@ func (x *Exchange) ended(now time.Time, lane Lane, end *End) {
 		failure := x.failureOf(end, f.stopped)
 		failure.Cut = true
 		x.conclude(now, Cut, failure)
-	case o.Verdict == route.Success, o.Verdict == route.NotDeploymentFault && end.Held && !end.Class.Retryable():
+	case o.Verdict == route.Success, o.Verdict == route.NotDeploymentFault && end.Held && !end.Class.Retryable() && !(lane == Hedge && x.running()):
 		x.commit(lane)
 		x.conclude(now, resultOf(o.Verdict, end.Class), nil)
 	default:

@@ -114,15 +114,24 @@ func TestAttemptsThatFailBesideEachOther(t *testing.T) {
 	}
 }
 
+// TestHedgeThatFailedLeavesTheFirst: whatever the second attempt fails of, the client hears of the first. A refusal too,
+// for without a hedge nobody would have refused: a deployment may have a shorter context, say.
 func TestHedgeThatFailedLeavesTheFirst(t *testing.T) {
+	for _, class := range []llm.Class{llm.RateLimited, llm.ClientFault} {
+		b := hedged(t, Plan{}, pool(t, "m", 2, route.Limits{}))
+		b.slow()
+		b.do(of(Hedge, ended(class)))
+		b.do(of(Main, Event{Kind: Content}), Commit)
+		b.do(of(Main, ended(llm.None)), Finish)
+		if r := b.result(Complete); r.Last() != &r.Attempts[0] || r.Attempts[1].Waste {
+			t.Errorf("%v: %+v", class, r.Attempts)
+		}
+	}
 	b := hedged(t, Plan{}, pool(t, "m", 2, route.Limits{}))
 	b.slow()
-	b.do(of(Hedge, ended(llm.RateLimited)))
-	b.do(of(Main, Event{Kind: Content}), Commit)
-	b.do(of(Main, ended(llm.None)), Finish)
-	if r := b.result(Complete); r.Last() != &r.Attempts[0] || r.Attempts[1].Waste {
-		t.Errorf("%+v", r.Attempts)
-	}
+	b.do(of(Main, ended(llm.ClientFault)), Commit, Cancel) // what the first one says holds
+	b.do(of(Hedge, ended(llm.Reset)), Finish)
+	b.result(ClientFault)
 }
 
 // TestNoHedge lists what keeps a second attempt from beginning; none of it costs any of the budget.

@@ -96,7 +96,8 @@ func (r *reply) finish() {
 	r.trail()
 }
 
-// trail passes on what follows the last event, for a short time.
+// trail passes on what follows the last event, for a short time. After an error nothing of worth follows, in no dialect:
+// there it only waits for the end.
 func (r *reply) trail() {
 	over := make(chan struct{})
 	limit := time.AfterFunc(grace, func() {
@@ -111,7 +112,9 @@ func (r *reply) trail() {
 	for !r.c.front.clientGone {
 		room := r.room()
 		forward, _, err := r.src.read(room)
-		r.write(forward)
+		if r.events.Err() == nil {
+			r.write(forward)
+		}
 		if err != nil {
 			return
 		}

@@ -66,10 +66,14 @@ func (r *Router) candidate(now time.Time, m *member, v *verdict, newcomer float6
 			healthy = min(healthy, now.Sub(well))
 		}
 	}
+	penalty := n.failed.now(now)
+	if n.breaker.order == Force {
+		penalty = 0
+	}
 	return Candidate{
 		ID: m.dep.ID, Weight: m.dep.Weight, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
 		TTFT: n.ttft.expect(now, newcomer, t), Samples: n.ttft.samples, LastPick: m.lastPick,
-		P95: n.recent.quantile(now, 1, &r.scratch), Penalty: n.failed.now(now), Share: v.share, Healthy: healthy,
+		P95: n.recent.quantile(now, 1, &r.scratch), Penalty: penalty, Share: v.share, Healthy: healthy,
 	}
 }
 

@@ -162,3 +162,48 @@ func TestParseOverride(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestForceLeavesNoPenalty: what fails of late counts as load, but not for one that is to be used by order.
+func TestForceLeavesNoPenalty(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))
+	end(t, r, start, "a/m", 3, broken())
+	penalty := func() float64 {
+		l := mustPick(t, r, start, query("m"))
+		defer l.Done(start, left())
+		for _, c := range l.Decision().Candidates {
+			if c.ID == "a/m" {
+				return c.Penalty
+			}
+		}
+		return -1
+	}
+	if p := penalty(); p != 3 {
+		t.Errorf("after three failures: %v, want 3", p)
+	}
+	order(t, r, "deployment", "a/m", Force)
+	if p := penalty(); p != 0 {
+		t.Errorf("by order: %v, want 0", p)
+	}
+}
+
+// TestBackAfterCountsPausesAndOrders: for strategies that go back only to who has been well for a while.
+func TestBackAfterCountsPausesAndOrders(t *testing.T) {
+	f := func(ill func(r *Router), at1 time.Time, want time.Duration) {
+		t.Helper()
+		r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))
+		ill(r)
+		l := mustPick(t, r, at1, query("m"))
+		defer l.Done(at1, left())
+		for _, c := range l.Decision().Candidates {
+			if c.ID == "a/m" && c.Healthy != want {
+				t.Errorf("well for %v, want %v", c.Healthy, want)
+			}
+		}
+	}
+	f(func(*Router) {}, at(5*time.Second), Always)
+	f(func(r *Router) { end(t, r, start, "a/m", 1, asked(RateLimited, time.Second)) }, at(5*time.Second), 4*time.Second)
+	f(func(r *Router) {
+		order(t, r, "deployment", "a/m", Drain)
+		order(t, r, "deployment", "a/m", Automatic)
+	}, at(5*time.Second), 5*time.Second)
+}
