@@ -22,6 +22,7 @@ const maxLine = maxEvent + 16
 // event gathers the fields of the current event.
 type event struct {
 	open    bool // an event: or data: line was seen since the last blank line
+	at      int  // where that line begins, in bytes since the start
 	name    [maxEventName]byte
 	nameLen int
 	data    []byte // joined by LF, as far as seen
@@ -117,7 +118,7 @@ func (s *Stream) partial(piece []byte) {
 		}
 		s.lines.mode = lineProbe
 		s.holding = true
-		s.event.open = true
+		s.begin(s.total - s.tail)
 		s.grow(value)
 		s.event.probe.feed(piece)
 	case lineProbe:
@@ -133,7 +134,7 @@ func (s *Stream) line(piece []byte, size int) {
 		line = s.lines.buf
 	}
 	kind, value := s.field(line)
-	probed := s.lines.mode == lineProbe
+	probed, start := s.lines.mode == lineProbe, s.total-s.tail
 	s.lines.mode = lineKeep
 	s.started = true
 	s.passedCR = kind.passable()
@@ -142,10 +143,10 @@ func (s *Stream) line(piece []byte, size int) {
 	case fieldBlank:
 		s.dispatch()
 	case fieldEvent:
-		s.event.open = true
+		s.begin(start)
 		s.event.nameLen = copy(s.event.name[:], value)
 	case fieldData:
-		s.event.open = true
+		s.begin(start)
 		if !probed {
 			s.addData(value, carried)
 		}
@@ -154,6 +155,13 @@ func (s *Stream) line(piece []byte, size int) {
 		}
 	}
 	s.lines.buf = s.lines.buf[:0]
+}
+
+// begin opens an event, if none is, with the line that begins at that byte.
+func (s *Stream) begin(at int) {
+	if !s.event.open {
+		s.event.open, s.event.at = true, at
+	}
 }
 
 type fieldKind uint8

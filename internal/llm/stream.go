@@ -43,6 +43,7 @@ type Stream struct {
 	done, terminal           bool
 	seenChoices, endChoices  uint64 // bit set by a choice's index: has begun, has a finish_reason
 	err                      *UpstreamError
+	errAt                    int // where its event begins
 	usage                    usageCounts
 	model, fingerprint       string
 	sequence                 int // sequence_number to come, responses API
@@ -111,6 +112,9 @@ func (s *Stream) Release() bool { return s.released }
 
 // Err returns the first error event, or nil.
 func (s *Stream) Err() *UpstreamError { return s.err }
+
+// ErrAt returns the number of bytes that came before the event of Err.
+func (s *Stream) ErrAt() int { return s.errAt }
 
 // Terminal reports whether the answer is whole: every choice begun has its finish reason, or a final event was seen. A
 // failed answer can be terminal too, so ask Err first.
@@ -213,7 +217,7 @@ func (s *Stream) apply(v verdict) {
 	s.done = s.done || v.done
 	if v.err != nil {
 		if s.err == nil {
-			s.err = v.err
+			s.err, s.errAt = v.err, s.event.at
 		}
 	} else {
 		s.content = s.content || v.content

@@ -14,6 +14,7 @@ type facts struct {
 	Open, Content, Release, Terminal        bool
 	Done                                    bool
 	Err                                     string
+	ErrAt                                   int
 	Usage                                   Usage
 	OutputEstimate, ContentEvents, Sequence int
 	Model, Fingerprint                      string
@@ -21,7 +22,7 @@ type facts struct {
 
 func factsOf(s *Stream) facts {
 	f := facts{Tail: s.Tail(), Passable: s.Passable(), Open: s.Open(), Content: s.Content(), Release: s.Release(),
-		Terminal: s.Terminal(), Done: s.Done(), Usage: s.Usage(), OutputEstimate: s.OutputEstimate(),
+		Terminal: s.Terminal(), Done: s.Done(), ErrAt: s.ErrAt(), Usage: s.Usage(), OutputEstimate: s.OutputEstimate(),
 		ContentEvents: s.ContentEvents(), Sequence: s.NextSequence(), Model: s.Model(), Fingerprint: s.Fingerprint()}
 	if e := s.Err(); e != nil {
 		f.Err = fmt.Sprintf("%+v", *e)
@@ -453,6 +454,29 @@ func TestErrorEventAfterAnyCut(t *testing.T) {
 		client.Feed(e.Event(chatAPI, s.Open()))
 		if err := client.Err(); err == nil || err.Code != "evenkeel_upstream_cut" || client.Done() {
 			t.Fatalf("cut at %d: client sees %+v", cut, factsOf(client))
+		}
+	}
+}
+
+// TestErrAt: the place of an error event is where its first line begins, whatever came before.
+func TestErrAt(t *testing.T) {
+	for _, end := range []string{"\n", "\r", "\r\n"} {
+		for _, before := range []string{"", "\uFEFF", sse(end, role, delta("a")), sse(end, delta("a")) + ": c" + end + "id: 7" + end} {
+			event := "event: error" + end + "data: {" + end + `data: "error":{"message":"` + strings.Repeat("x", 100) + `"}}` + end + end
+			s := NewStream(chatAPI, SSE)
+			feed(s, before+event+sse(end, delta("b")), func() int { return 7 })
+			want := len(before)
+			if before == "\uFEFF" {
+				want = 0 // it belongs to the line
+			}
+			if s.Err() == nil || s.ErrAt() != want {
+				t.Errorf("after %q: %v at %d, want %d", before, s.Err(), s.ErrAt(), want)
+			}
+			s.Reset(chatAPI, SSE)
+			feed(s, before+strings.Replace(event, "xxx", strings.Repeat("x", maxEvent), 1), func() int { return 5000 })
+			if s.Err() == nil || s.ErrAt() != want {
+				t.Errorf("a big one after %q: %v at %d, want %d", before, s.Err(), s.ErrAt(), want)
+			}
 		}
 	}
 }

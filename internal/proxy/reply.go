@@ -77,6 +77,7 @@ type intake struct {
 	body      *llm.Body   // in meters
 	counted   int         // content events reported to the exchange
 	reported  bool        // the first content was
+	withheld  bool        // an error event is not the client's, and was dropped
 }
 
 // began takes the head of a response.
@@ -92,7 +93,7 @@ func (r *reply) began(res *http.Response) {
 		r.events, r.body = &r.meters.events, &r.meters.body
 	}
 	r.buf, r.start, r.total, r.passed = r.buf[:0], 0, 0, 0
-	r.committed, r.eof, r.counted, r.reported = false, false, 0, false
+	r.committed, r.eof, r.counted, r.reported, r.withheld = false, false, 0, false, false
 	if r.shape == events {
 		c.x.Streamed() // also where the request did not say so
 	}
@@ -263,6 +264,7 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		end.Class = llm.Truncated
 		return r.broke(end, errTruncated)
 	}
+	r.withhold(plain)
 	now := time.Now()
 	switch {
 	case s.Err() != nil && !r.committed && !s.Content():
@@ -280,8 +282,8 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		c.x.Progress(now, s.OutputEstimate())
 	}
 	switch {
-	case s.Done() || r.committed && s.Err() != nil: // after an error nothing of worth follows, in no dialect
-		return r.end(true, false)
+	case s.Done() || r.committed && s.Err() != nil:
+		return r.end(true, r.withheld)
 	case err == nil:
 		return nil
 	case !r.eof:
@@ -290,6 +292,39 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		return r.broke(end, err)
 	}
 	return r.end(true, false)
+}
+
+// withhold drops an error event that is not the client's, with what follows it, before anything else is done with what was
+// read.
+func (r *reply) withhold(plain []byte) {
+	failed := r.events.Err()
+	if failed == nil || r.withheld {
+		return
+	}
+	text := r.buf
+	if r.src.raw() {
+		text = plain
+	}
+	if class, _ := r.judge(failed); !r.private(class, text) {
+		return
+	}
+	r.withheld, r.eof = true, true // nothing that is left waits for the end of its line
+	from := len(r.buf) - (r.total - r.events.ErrAt())
+	switch {
+	case r.src.raw():
+		r.buf = r.buf[:r.start]
+	case from >= r.start:
+		r.buf = r.buf[:from]
+	case r.shape == events: // it has begun at the client
+		r.buf = append(r.buf[:r.start], "\n\n"...)
+	default:
+		r.buf = r.buf[:r.start]
+	}
+}
+
+// private reports whether an error speaks of our credential or its account, or holds it: it is not the client's.
+func (r *reply) private(class llm.Class, text []byte) bool {
+	return class == llm.Auth || class == llm.Exhausted || r.endpoint.Leaks(r.res.Header, text)
 }
 
 // cutShort ends the stream's meter and reports whether the stream ended without its last event, though HTTP
@@ -372,9 +407,8 @@ func (r *reply) end(held, broken bool) *exchange.End {
 	// SDKs do not repeat what came with this header, whatever its status. They know one server: it is about this one, whose
 	// account may be empty or whose engine may fail on this very prompt. Another one may take the request.
 	e.Once = e.Class.Retryable() && strings.EqualFold(first(r.res.Header, "X-Should-Retry"), "false")
-	if held && (r.res.StatusCode >= 400 || failed != nil) {
-		// An answer that speaks of our credential or its account, or holds it, is not the client's.
-		e.Held = e.Class != llm.Auth && e.Class != llm.Exhausted && !r.endpoint.Leaks(r.res.Header, r.buf)
+	if held && (r.res.StatusCode >= 300 || failed != nil) {
+		e.Held = !r.withheld && !r.private(e.Class, r.src.readable(r.buf))
 	}
 	o := &e.Outcome
 	o.Reported = usage.Reported

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -13,6 +14,9 @@ import (
 
 // mostInflated bounds what is inflated of one answer only to read its usage, in bytes.
 const mostInflated = 64 << 20
+
+// mostReadable bounds what is inflated of one error to look for a credential in it, in bytes.
+const mostReadable = 1 << 20
 
 var (
 	errTruncated = errors.New("the stream ended without its last event")
@@ -90,6 +94,19 @@ func (s *source) read(room []byte) (forward, plain []byte, err error) {
 		s.zipped, s.blind, err = false, true, nil // not to be read on: the client sees for itself
 	}
 	return s.taken.raw, s.scratch[:n], err
+}
+
+// readable returns what bytes for the client say, from the answer's first one on, as far as it can be read.
+func (s *source) readable(forward []byte) []byte {
+	if !s.pass || s.taken.r == nil {
+		return forward
+	}
+	z, err := gzip.NewReader(bytes.NewReader(forward))
+	if err != nil {
+		return forward
+	}
+	plain, _ := io.ReadAll(io.LimitReader(z, mostReadable)) // what came before an error counts
+	return append(plain, forward...)                        // it may not be compressed to its end
 }
 
 func (s *source) inflate(b []byte) (int, error) {
