@@ -3,8 +3,8 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"evenkeel/internal/mock"
 )
 
 // verdict is what a client says about its answer.
@@ -71,13 +73,13 @@ func (c *demoClient) ask(ctx context.Context, body []byte, tokens int, first fun
 	a.cuts = cutReasons(res.Header.Get("x-evenkeel-decision"))
 	if res.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // what came of it may hold the code
-		return fail(fmt.Sprintf("status %d %s", res.StatusCode, errorCode(text)))
+		return fail(fmt.Sprintf("status %d %s", res.StatusCode, cmp.Or(mock.ErrorCode(text), "without a code")))
 	}
 	s := readStream(res.Body, func() {
 		a.ttft = time.Since(a.began)
 		first(a.engine, a.ttft)
 	})
-	a.tokens = s.tokens
+	a.tokens = s.Tokens
 	a.verdict, a.reason = s.judge(a.engine, tokens)
 	return a
 }
@@ -111,13 +113,8 @@ func cutReasons(header string) map[string]int {
 
 // stream is what came of a streamed answer.
 type stream struct {
-	tokens   int    // events with content
-	who      string // the engine's name, which the mock engines say in their first token
-	finished bool   // a finish reason came
-	failure  string // the code of an error event
-	done     bool   // [DONE] came
-	late     bool   // something came after the end
-	err      error  // how reading ended, nil for a regular end of the body
+	mock.Seen
+	err error // how reading ended, nil for a regular end of the body
 }
 
 // readStream reads server-sent events to the end of the body. first is called at the first content.
@@ -125,89 +122,35 @@ func readStream(body io.Reader, first func()) (s stream) {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
-		if !ok {
-			continue
+		before := s.Tokens
+		if s.Line(lines.Bytes()); before == 0 && s.Tokens > 0 {
+			first()
 		}
-		s.event(bytes.TrimSpace(data), first)
 	}
 	s.err = lines.Err()
 	return s
 }
 
-func (s *stream) event(data []byte, first func()) {
-	s.late = s.late || s.done || s.failure != ""
-	if string(data) == "[DONE]" {
-		s.done = true
-		return
-	}
-	var e struct {
-		Error   json.RawMessage `json:"error"`
-		Choices []struct {
-			Delta struct {
-				Content string `json:"content"`
-			} `json:"delta"`
-			FinishReason *string `json:"finish_reason"`
-		} `json:"choices"`
-	}
-	if err := json.Unmarshal(data, &e); err != nil {
-		s.failure = "not JSON"
-		return
-	}
-	if len(e.Error) > 0 {
-		s.failure = errorCode(data)
-	}
-	for _, c := range e.Choices {
-		if c.Delta.Content != "" {
-			if s.tokens++; s.tokens == 1 {
-				s.who, _, _ = strings.Cut(strings.TrimPrefix(c.Delta.Content, "["), "]")
-				first()
-			}
-		}
-		s.finished = s.finished || c.FinishReason != nil && *c.FinishReason != ""
-	}
-}
-
-// errorCode is the code, else the type, of an error in JSON.
-func errorCode(body []byte) string {
-	var e struct {
-		Error struct {
-			Code any    `json:"code"` // text, in some dialects a number
-			Type string `json:"type"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(body, &e) != nil {
-		return "without a code"
-	}
-	if e.Error.Code != nil {
-		return fmt.Sprint(e.Error.Code)
-	}
-	if e.Error.Type != "" {
-		return e.Error.Type
-	}
-	return "without a code"
-}
-
 // judge holds an answer against what was asked for: tokens from one engine.
 func (s *stream) judge(engine string, tokens int) (verdict, string) {
 	switch {
-	case s.late:
+	case s.Late:
 		return answerFailed, "something came after the end"
-	case s.failure != "" && s.tokens == 0:
-		return answerFailed, "an error event before any content: " + s.failure
+	case s.Failure != "" && s.Tokens == 0:
+		return answerFailed, "an error event before any content: " + s.Failure
 	case s.err != nil:
 		return answerFailed, "broke off without an error event: " + innermost(s.err)
-	case s.tokens > 0 && s.who != engine:
+	case s.Tokens > 0 && s.Who != engine:
 		return answerFailed, "another engine than the balancer says"
-	case s.failure == "not JSON":
+	case s.Failure == mock.NotJSON:
 		return answerFailed, "an event that is not JSON"
-	case s.failure != "":
+	case s.Failure != "":
 		return answerToldCut, ""
-	case !s.done:
+	case !s.Done:
 		return answerFailed, "ended without [DONE] and without an error event"
-	case !s.finished:
+	case !s.Finished:
 		return answerFailed, "no finish reason"
-	case s.tokens != tokens:
+	case s.Tokens != tokens:
 		return answerFailed, "tokens lost or doubled"
 	}
 	return answerComplete, ""

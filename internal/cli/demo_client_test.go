@@ -38,10 +38,10 @@ func TestJudge(t *testing.T) {
 		// Pieces of one byte: where the network cuts must not matter.
 		s := readStream(iotest.OneByteReader(strings.NewReader(body)), func() { firsts++ })
 		got, reason := s.judge("fast", 2)
-		if (result{got, reason, s.tokens}) != want {
-			t.Errorf("%s\n%v %q with %d tokens, want %+v", body, got, reason, s.tokens, want)
+		if (result{got, reason, s.Tokens}) != want {
+			t.Errorf("%s\n%v %q with %d tokens, want %+v", body, got, reason, s.Tokens, want)
 		}
-		if firsts != min(s.tokens, 1) {
+		if firsts != min(s.Tokens, 1) {
 			t.Errorf("%s\nthe first content was told %d times", body, firsts)
 		}
 	}
@@ -82,11 +82,11 @@ func FuzzReadStream(f *testing.F) {
 		firsts := 0
 		s := readStream(strings.NewReader(body), func() { firsts++ })
 		verdict, reason := s.judge("fast", 2)
-		if firsts != min(s.tokens, 1) {
-			t.Errorf("the first of %d tokens was told %d times", s.tokens, firsts)
+		if firsts != min(s.Tokens, 1) {
+			t.Errorf("the first of %d tokens was told %d times", s.Tokens, firsts)
 		}
-		if verdict == answerComplete && (!strings.Contains(body, "[DONE]") || s.tokens != 2) || verdict == answerToldCut && s.tokens == 0 {
-			t.Errorf("%v with %d tokens", verdict, s.tokens)
+		if verdict == answerComplete && (!strings.Contains(body, "[DONE]") || s.Tokens != 2) || verdict == answerToldCut && s.Tokens == 0 {
+			t.Errorf("%v with %d tokens", verdict, s.Tokens)
 		}
 		if (verdict == answerFailed) != (reason != "") {
 			t.Errorf("%v with the reason %q", verdict, reason)

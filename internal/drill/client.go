@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"evenkeel/internal/mock"
 )
 
 // request is what a client asks. The zero value is a short chat that is not streamed.
@@ -210,7 +212,7 @@ func (a *answer) read(res *http.Response, r *request) {
 	case err != nil:
 		a.fail("the body broke off: %v", innermost(err))
 	case res.StatusCode != http.StatusOK:
-		a.code = errorCode(text)
+		a.code = mock.ErrorCode(text)
 		a.ending, a.why = passed, fmt.Sprintf("status %d %s", a.status, a.code)
 		if strings.HasPrefix(a.code, "evenkeel_") || a.code == "model_not_found" {
 			a.ending = refused
@@ -222,7 +224,7 @@ func (a *answer) read(res *http.Response, r *request) {
 		a.fail("status 200 and a body that is not JSON: %.80q", text)
 	default:
 		a.ttft = time.Since(a.began)
-		if a.who = whoSays(text); r.first != nil {
+		if a.who = mock.Who(text); r.first != nil {
 			r.first()
 		}
 	}
@@ -239,109 +241,40 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	return s.r.Read(p[:min(len(p), 1024)])
 }
 
-// events is what a stream has brought.
-type events struct {
-	finished, done, late bool
-	failure              string // the code of an error event, or what is wrong with an event
-}
-
 // readStream reads events to the end of the body.
 func (a *answer) readStream(body io.Reader, r *request) {
 	lines := bufio.NewReaderSize(body, 64<<10)
-	var e events
+	var seen mock.Seen
 	var err error
 	for err == nil {
 		var line []byte
 		line, err = lines.ReadBytes('\n')
-		data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data:"))
-		if !ok {
-			continue
+		seen.Line(line)
+		if a.tokens == 0 && seen.Tokens > 0 {
+			a.ttft, a.who = time.Since(a.began), seen.Who
+			if r.first != nil {
+				r.first()
+			}
 		}
-		a.event(bytes.TrimSpace(data), &e, r)
-		if r.leave > 0 && a.tokens >= r.leave {
+		if a.tokens = seen.Tokens; r.leave > 0 && a.tokens >= r.leave {
 			a.ending = left
 			return
 		}
 	}
 	switch {
-	case e.late:
+	case seen.Late:
 		a.fail("something came after the end")
-	case e.failure == "not JSON":
+	case seen.Failure == mock.NotJSON:
 		a.fail("an event that is not JSON")
 	case !errors.Is(err, io.EOF):
 		a.fail("the stream broke off without an error event: %v", innermost(err))
-	case e.failure != "":
-		a.ending, a.code = told, e.failure
-	case !e.done:
+	case seen.Failure != "":
+		a.ending, a.code = told, seen.Failure
+	case !seen.Done:
 		a.fail("the stream ended cleanly without [DONE] and without an error event")
-	case !e.finished:
+	case !seen.Finished:
 		a.fail("[DONE] without a finish reason")
 	}
-}
-
-func (a *answer) event(data []byte, e *events, r *request) {
-	e.late = e.late || e.done || e.failure != ""
-	if string(data) == "[DONE]" {
-		e.done = true
-		return
-	}
-	var v struct {
-		Error   json.RawMessage `json:"error"`
-		Choices []struct {
-			Delta        struct{ Content string } `json:"delta"`
-			FinishReason *string                  `json:"finish_reason"`
-		} `json:"choices"`
-	}
-	if json.Unmarshal(data, &v) != nil {
-		e.failure = "not JSON"
-		return
-	}
-	if len(v.Error) > 0 {
-		if e.failure = errorCode(data); e.failure == "" {
-			e.failure = "without a code"
-		}
-	}
-	for _, c := range v.Choices {
-		if c.Delta.Content != "" {
-			if a.tokens++; a.tokens == 1 {
-				a.ttft = time.Since(a.began)
-				a.who, _, _ = strings.Cut(strings.TrimPrefix(c.Delta.Content, "["), "]")
-				if r.first != nil {
-					r.first()
-				}
-			}
-		}
-		e.finished = e.finished || c.FinishReason != nil && *c.FinishReason != ""
-	}
-}
-
-// whoSays is the engine's name, which mock engines say in brackets at the start of an answer.
-func whoSays(body []byte) string {
-	var v struct {
-		Choices []struct{ Message struct{ Content string } }
-	}
-	if json.Unmarshal(body, &v) != nil || len(v.Choices) == 0 {
-		return ""
-	}
-	who, _, _ := strings.Cut(strings.TrimPrefix(v.Choices[0].Message.Content, "["), "]")
-	return who
-}
-
-// errorCode is the code, else the type, of an error in JSON; "" if it is none.
-func errorCode(body []byte) string {
-	var v struct {
-		Error struct {
-			Code any    `json:"code"` // text, in some dialects a number
-			Type string `json:"type"`
-		} `json:"error"`
-	}
-	switch {
-	case json.Unmarshal(body, &v) != nil:
-		return ""
-	case v.Error.Code != nil:
-		return fmt.Sprint(v.Error.Code)
-	}
-	return v.Error.Type
 }
 
 // innermost is the last of a chain of errors: the addresses in the outer ones differ from request to request.
