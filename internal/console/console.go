@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -145,7 +147,23 @@ func (c *console) recent(w http.ResponseWriter, r *http.Request) {
 	c.answer(w, r, list, list.Text)
 }
 
+// deployments answers GET. What belongs to an order is refused: it would seem to have been given.
 func (c *console) deployments(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if q.Has("order") {
+		c.refuseOrder(w, r)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(q)) {
+		if key != "format" {
+			c.fail(w, r, http.StatusBadRequest, fmt.Sprintf("%q is not understood: all deployments are listed, and there is format alone, text or json", shortened(key)))
+			return
+		}
+	}
+	c.fleet(w, r)
+}
+
+func (c *console) fleet(w http.ResponseWriter, r *http.Request) {
 	f := describe(c.View(), c.Unlisted, c.Now())
 	c.answer(w, r, f, f.Text)
 }

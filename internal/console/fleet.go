@@ -84,6 +84,7 @@ type Breaker struct {
 	State      string     `json:"state"`
 	Rule       string     `json:"rule,omitempty"`   // that opened it
 	Reason     string     `json:"reason,omitempty"` // the class of the error that did, or what else is the matter
+	Order      string     `json:"order,omitempty"`  // of the operator, that holds: drain, disable or force
 	Share      float64    `json:"share"`            // part of its traffic that it gets while its state lets requests through
 	Since      *time.Time `json:"since,omitempty"`
 	Until      *time.Time `json:"until,omitempty"` // when a trial passes, the pause ends, or the slow start does
@@ -122,6 +123,9 @@ func describe(v route.View, unlisted func(endpoint, model string) bool, now time
 func describeBreaker(b *route.BreakerView) Breaker {
 	out := Breaker{
 		State: b.State.String(), Rule: string(b.Rule), Reason: b.Reason, Share: round3(b.Share), OutSeconds: b.Out.Seconds(), Openings: b.Openings,
+	}
+	if b.Order != route.Automatic {
+		out.Order = b.Order.String()
 	}
 	if !b.Since.IsZero() {
 		out.Since = &b.Since
@@ -187,19 +191,40 @@ func (f *Fleet) state(d *Deployment) string {
 	case d.Breaker.State != route.Closed.String():
 		return d.Breaker.words(f.now)
 	}
+	words := d.Breaker.words(f.now)
 	for i := range f.Scopes { // a deployment is out with its endpoint
 		s := &f.Scopes[i]
-		if s.Kind == route.EndpointScope.String() && s.Name == d.Endpoint && s.URL == d.URL && s.Breaker.State != route.Closed.String() {
+		switch {
+		case s.Kind != route.EndpointScope.String() || s.Name != d.Endpoint || s.URL != d.URL:
+		case s.Breaker.State != route.Closed.String():
 			return "endpoint " + s.Breaker.words(f.now)
+		case s.Breaker.byOrder() != "":
+			words += ", endpoint" + s.Breaker.byOrder()
 		}
 	}
 	if d.Unlisted {
 		return "the endpoint does not list this model"
 	}
-	return d.Breaker.words(f.now)
+	return words
+}
+
+// byOrder is what an order does that no state shows.
+func (b *Breaker) byOrder() string {
+	if b.Order == route.Force.String() {
+		return " forced by order"
+	}
+	return ""
 }
 
 func (b *Breaker) words(now time.Time) string {
+	words := b.stateWords(now)
+	if order := b.byOrder(); order != "" {
+		words += "," + order
+	}
+	return words
+}
+
+func (b *Breaker) stateWords(now time.Time) string {
 	left := ""
 	if b.Until != nil && b.Until.After(now) {
 		left = " for " + seconds(b.Until.Sub(now).Seconds())

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -28,7 +29,23 @@ func (c *console) order(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, http.StatusNotFound, err.Error()+"; GET "+ordersPath+" lists what there is")
 		return
 	}
-	c.deployments(w, r)
+	c.fleet(w, r)
+}
+
+// refuseOrder answers an order that is no POST.
+func (c *console) refuseOrder(w http.ResponseWriter, r *http.Request) {
+	allow, message := "GET, HEAD", "orders are not taken here"
+	if c.Order != nil {
+		if r.URL.Path == ordersPath {
+			allow += ", POST"
+		}
+		q := r.URL.Query()
+		q.Del("format")
+		message = fmt.Sprintf("an order is given with POST, and this was %s: nothing was done; curl -X POST 'http://%s%s?%s'",
+			r.Method, cmp.Or(clean(r.Host), "ADMIN"), ordersPath, shortened(q.Encode()))
+	}
+	w.Header().Set("Allow", allow)
+	c.fail(w, r, http.StatusMethodNotAllowed, message)
 }
 
 func readOrder(q url.Values) (kind, name string, o route.Override, err error) {

@@ -75,11 +75,66 @@ func TestOrdersAreNotTakenFromPages(t *testing.T) {
 			t.Errorf("POST %s: %d", path, w.Code)
 		}
 	}
-	if w := get(h, ordersPath+"?endpoint=gpu-1&order=drain"); w.Code != 200 || taken {
+	if w := get(h, ordersPath+"?endpoint=gpu-1&order=drain"); w.Code != http.StatusMethodNotAllowed || taken {
 		t.Errorf("GET gave an order: %d, %v", w.Code, taken)
 	}
 	if w := post(newConsole(Options{}), ordersPath+"?endpoint=gpu-1&order=drain"); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("without anybody to take orders: %d", w.Code)
+	}
+}
+
+// TestForgottenPost: an order with GET is refused, with how it is given; so is what looks like a choice of deployments.
+func TestForgottenPost(t *testing.T) {
+	h := newConsole(Options{Order: func(string, string, route.Override, string) error { t.Error("taken"); return nil }})
+	f := func(h http.Handler, path string, status int, allow string, contains ...string) {
+		t.Helper()
+		w := get(h, path)
+		if w.Code != status || w.Header().Get("Allow") != allow {
+			t.Errorf("GET %s: %d, Allow %q: %s", path, w.Code, w.Header().Get("Allow"), w.Body)
+		}
+		for _, want := range contains {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("GET %s: %s without %q", path, w.Body, want)
+			}
+		}
+	}
+	f(h, ordersPath+"?endpoint=gpu-1&order=drain&format=text", 405, "GET, HEAD, POST", "with POST", "nothing was done", "curl -X POST 'http://127.0.0.1:8081/admin/deployments?endpoint=gpu-1&order=drain'")
+	f(h, "/deployments?deployment=gpu-1%2Fm&order=drain", 405, "GET, HEAD", "/admin/deployments?deployment=gpu-1%2Fm&order=drain'")
+	f(h, ordersPath+"?order=%27%0a", 405, "GET, HEAD, POST", "order=%27%0A'")
+	f(newConsole(Options{}), ordersPath+"?endpoint=gpu-1&order=drain", 405, "GET, HEAD", "not taken here")
+	f(h, ordersPath+"?endpoint=gpu-1", 400, "", `\"endpoint\" is not understood`, "format")
+	f(h, "/deployments?format=text&x=1", 400, "", `"x" is not understood`)
+	f(h, ordersPath+"?format=text", 200, "", "6 deployments")
+}
+
+// TestOrdersAreSeen: one that no state shows is told beside it, at the deployment and at its endpoint.
+func TestOrdersAreSeen(t *testing.T) {
+	forced := route.BreakerView{Order: route.Force}
+	v := route.View{
+		Deployments: []route.DeploymentView{
+			{ID: "a/m", Endpoint: "a", URL: "http://a", Model: "m", Member: true, Weight: 1, Breaker: forced},
+			{ID: "b/m", Endpoint: "b", URL: "http://b", Model: "m", Member: true, Weight: 1},
+			{ID: "c/m", Endpoint: "c", URL: "http://c", Model: "m", Member: true, Weight: 1, Breaker: route.BreakerView{State: route.Drained, Order: route.Drain}},
+		},
+		Scopes: []route.ScopeView{
+			{Kind: route.EndpointScope, Name: "b", URL: "http://b", Breaker: forced},
+			{Kind: route.EndpointScope, Name: "c", URL: "http://c"},
+		},
+	}
+	f := describe(v, func(string, string) bool { return false }, start)
+	for i, want := range []string{"ok, forced by order", "ok, endpoint forced by order", "drained"} {
+		if got := f.state(&f.Deployments[i]); got != want {
+			t.Errorf("%s: %q, want %q", f.Deployments[i].ID, got, want)
+		}
+	}
+	if text := f.Text(); !strings.Contains(text, "endpoint b   ok, forced by order") && !strings.Contains(text, "endpoint b  ok, forced by order") {
+		t.Errorf("text: %s", text)
+	}
+	for i, want := range []string{`"order":"force"`, "", `"order":"drain"`} {
+		text, err := json.Marshal(f.Deployments[i].Breaker)
+		if err != nil || !strings.Contains(string(text), want) || want == "" && strings.Contains(string(text), "order") {
+			t.Errorf("%s: %s, %v", f.Deployments[i].ID, text, err)
+		}
 	}
 }
 
@@ -99,6 +154,7 @@ func TestStatesInWords(t *testing.T) {
 	f(route.BreakerView{State: route.HalfOpen, Reason: "timeout"}, "on trial (timeout)")
 	f(route.BreakerView{State: route.Cooling, Reason: "rate_limited", Until: until}, "left alone (rate_limited) for 12.0 s")
 	f(route.BreakerView{State: route.Open, Reason: "server_error", Until: until}, "out (server_error) for 12.0 s")
+	f(route.BreakerView{Order: route.Force}, "ok, forced by order")
 	f(route.BreakerView{State: route.Drained}, "drained")
 	f(route.BreakerView{State: route.Disabled}, "disabled")
 	if len(route.States()) != 8 {
