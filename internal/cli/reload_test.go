@@ -144,13 +144,16 @@ func TestEndpointsFileChanges(t *testing.T) {
 	replace(t, endpoints, fleet(one, two))
 	p.servesModels("one", "two")
 
-	for _, bad := range []string{"", "endpoints:\n", "endpoints: {gpu-0: {url: \"http", "endpoints: {gpu-0: {url: ftp://x}}\n", "endpoints: {}\n"} {
+	for _, bad := range []string{"", "endpoints:\n", "endpoints: {gpu-0: {url: \"http", "endpoints: {gpu-0: {url: ftp://x}}\n"} {
 		told := strings.Count(p.out.text(), "last good one stays")
 		replace(t, endpoints, bad)
 		p.says("last good one stays", told+1)
 		p.servesModels("one", "two")
 	}
 	told := strings.Count(p.out.text(), "last good one stays")
+	replace(t, endpoints, "endpoints: {}\n") // on purpose
+	p.servesModels()
+	p.says("holds none", 1)
 	replace(t, endpoints, fleet(two))
 	p.servesModels("two")
 	if n := strings.Count(p.out.text(), "last good one stays"); n != told {

@@ -46,7 +46,7 @@ type Config struct {
 	EndpointsFile string `yaml:"endpoints_file,file"`
 	// Watch makes the process take changed files by itself.
 	Watch bool `yaml:"watch"`
-	// Endpoints and Models are in the order of the files.
+	// Endpoints and Models are in the order of the files. Endpoints is nil if none was written, empty if a file says {}.
 	Endpoints    []Endpoint   `yaml:"endpoints,named"`
 	Models       []Model      `yaml:"models,named"`
 	Strategy     Strategy     `yaml:"strategy"`

@@ -209,6 +209,9 @@ func (d *decoder) below(name string, t reflect.Type) []string {
 
 // named decodes a map of structs over a slice of them, which keeps the order of the file.
 func (d *decoder) named(n *yaml.Node, v reflect.Value, at *path, depth int) {
+	if v.IsNil() && n.Kind == yaml.MappingNode { // {} is written, and not nothing
+		v.Set(reflect.MakeSlice(v.Type(), 0, len(n.Content)/2))
+	}
 	byName := make(map[string]int, v.Len())
 	for i := range v.Len() {
 		byName[v.Index(i).FieldByName("Name").String()] = i

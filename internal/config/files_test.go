@@ -56,6 +56,13 @@ func TestEndpointsFile(t *testing.T) {
 	f("- a\n", "fleet.yaml:1:1: must be a map (key: value), is a list")
 	f("endpoints: {both: {url: http://both:1", "fleet.yaml:2:1: not YAML")
 	f("endpoints: {}", "both")
+
+	put(t, dir, "main.yaml", "endpoints_file: fleet.yaml\n")
+	f("endpoints: {}", "")
+	if c, warnings, err := LoadFiles(main); err != nil || c.Validate(nil) != nil || !strings.Contains(lines(warnings), "fleet.yaml:1:1: endpoints: holds none") {
+		t.Errorf("an empty set: %v, %v", warnings, err)
+	}
+	f("endpoints:\n", "fleet.yaml:1:1: has no endpoints")
 }
 
 func TestFilesThatWereRead(t *testing.T) {

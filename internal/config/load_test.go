@@ -147,6 +147,26 @@ testdata/good.yaml:63:1: accepted, not acted on by this version: profiles
 	}
 }
 
+// TestNoEndpointsOnPurpose: an empty set that is written as one is a set, of which a warning tells; none at all is refused.
+func TestNoEndpointsOnPurpose(t *testing.T) {
+	const none = "endpoints: there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}, or endpoints: {} to begin without"
+	f := func(text, wantWarnings, wantErr string) {
+		t.Helper()
+		c, warnings, err := Load([]File{{"a.yaml", []byte("listen: 127.0.0.1:1\n" + text)}}, env())
+		if err == nil {
+			err = c.Validate(nil)
+		}
+		if got := lines(warnings); got != wantWarnings || fmt.Sprint(err) != wantErr {
+			t.Errorf("%q: %v, warnings %q", text, err, got)
+		}
+	}
+	f("endpoints: {}\n", "a.yaml:2:1: endpoints: holds none: nothing is served until there is one\n", "<nil>")
+	f("endpoints:\n", "", "a.yaml:2:1: "+none)
+	f("", "", "a.yaml: "+none)
+	f("endpoints: {}\nmodels: {m: {providers: [{name: gone}]}}\n", "a.yaml:2:1: endpoints: holds none: nothing is served until there is one\n",
+		`a.yaml:3:27: models.m.providers[0].name: no endpoint is named "gone"`)
+}
+
 func TestEmptyFilesGiveTheDefaults(t *testing.T) {
 	for _, text := range []string{"", "# nothing yet\n", "---\n", "~", "endpoints:\nmodels:\ndeadlines:\nvirtual_keys:\n"} {
 		got, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, env())

@@ -25,12 +25,12 @@ func (c *Config) Validate(check func(Strategy) error) error {
 	v.content()
 	v.exposure()
 	root := (*path)(nil)
-	if len(c.Endpoints) == 0 && !v.broken.has("") && !v.broken.has("endpoints") {
+	if c.Endpoints == nil && !v.broken.has("") && !v.broken.has("endpoints") {
 		at := v.where(root.key("endpoints"))
 		if at.file == "" {
 			at = c.places[""]
 		}
-		v.problem(at, root.key("endpoints"), "there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}")
+		v.problem(at, root.key("endpoints"), "there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}, or endpoints: {} to begin without")
 	}
 	v.strategy(c.Strategy, root.key("strategy"), check)
 	for _, m := range c.Models {
@@ -89,6 +89,9 @@ func (v *validator) written(at *path) bool {
 // content checks everything that does not depend on who can reach the listeners.
 func (v *validator) content() {
 	c, root := v.config, (*path)(nil)
+	if all := root.key("endpoints"); c.Endpoints != nil && len(c.Endpoints) == 0 && !v.broken.has("endpoints") {
+		v.warn(all, "holds none: nothing is served until there is one")
+	}
 	v.positive(root.key("drain_timeout"), c.DrainTimeout)
 	v.positive(root.key("hold_timeout"), c.HoldTimeout)
 	if c.MaxBody <= 0 {
