@@ -143,11 +143,11 @@ func (p *Plan) judge(ctx context.Context, e *Endpoint, res *http.Response, a *an
 	return r
 }
 
-// matches reports whether an answer is as expected, also where it was cut off before it said anything: by the timeout,
-// or by the limit of tokens while the model was still thinking.
+// matches reports whether an answer is as expected, also where it says nothing, and was cut off before by the timeout or the
+// limit of tokens, or is of a model that only thought.
 func (p *Plan) matches(a *answer) bool {
-	text, cut := said(a.bytes, a.stream != nil)
-	return p.Expect.MatchString(text) || a.broke != nil || cut && strings.TrimSpace(text) == ""
+	w := said(a.bytes, a.stream != nil)
+	return p.Expect.MatchString(w.text) || a.broke != nil || (w.cut || w.thought) && strings.TrimSpace(w.text) == ""
 }
 
 // answer is what came back for a probe.

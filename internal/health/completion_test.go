@@ -152,6 +152,16 @@ func TestExpectation(t *testing.T) {
 	f("yes", Missed, chunk(`"reasoning_content":"yes"`, ""), piece("no"), stop, done)
 	f("yes", Missed, stop, done)
 	f("yes", OK, chunk(`"reasoning_content":"hm"`, ""), length, done)
+	f("yes", OK, chunk(`"reasoning_content":"hm"`, ""), stop, done)
+	f("yes", OK, chunk(`"reasoning":"hm"`, ""), piece("\\n"), stop, done)
+	f("yes", Missed, chunk(`"reasoning":null`, ""), stop, done)
+	f("yes", OK, piece("<thi"), piece("nk>water..."), length, done)
+	f("yes", OK, piece("<think>water...</think>\\n"), stop, done)
+	f("yes", Missed, piece("<think>yes?</think>"), piece("no"), stop, done)
+	f("^yes$", OK, piece("<think>no?</th"), piece("ink>yes"), stop, done)
+	f("yes", Missed, piece("yes, or not?</think>no"), stop, done) // the prompt's template began the thought
+	f("^yesyes$", OK, piece("yes<think>no</think>yes<think>no"), stop, done)
+	f("yes", Missed, piece("no<think>yes"), length, done)
 	f("yes", Missed, piece("well, "), length, done)
 	f("yes", OK, piece("well, "), "...")
 	f("yes", Missed, piece("ye"), "data: {\"choices\":[{\"delta\":{\"content\":\ndata: \"-s\"}}]}\n\n", stop, done)
@@ -220,7 +230,7 @@ func FuzzSaid(f *testing.F) {
 		f.Add([]byte(s), false)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, events bool) {
-		text, _ := said(body, events)
+		text := said(body, events).text
 		if len(text) > 3*len(body) { // a byte that is not UTF-8 becomes a sign of three
 			t.Errorf("%d bytes say %d", len(body), len(text))
 		}
@@ -231,13 +241,23 @@ func FuzzSaid(f *testing.F) {
 func TestSaidOfAWholeAnswer(t *testing.T) {
 	f := func(body, want string, cut bool) {
 		t.Helper()
-		if got, isCut := said([]byte(body), false); got != want || isCut != cut {
-			t.Errorf("%s says %q, cut %v; want %q, %v", body, got, isCut, want, cut)
+		if got := said([]byte(body), false); got.text != want || got.cut != cut {
+			t.Errorf("%s says %+v; want %q, %v", body, got, want, cut)
 		}
 	}
 	f(`{"choices":[{"message":{"content":"yes"},"finish_reason":"length"}]}`, "yes", true)
 	f(`{"choices":[{"message":{"content":[{"type":"text","text":"y"},{"type":"text","text":"es"}]}}]}`, "yes", false)
 	f(`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"}],"stop_reason":"max_tokens"}`, "yes", true)
+	f(`{"choices":[{"message":{"content":"<think>no</think>yes","reasoning_content":"no"}}]}`, "yes", false)
 	f(`{"choices":[{"message":{"content":null,"refusal":"no"}}]}`, "", false)
 	f(`<html>`, "", false)
+	for body, want := range map[string]bool{
+		`{"content":[{"type":"thinking","thinking":"hm"}],"stop_reason":"end_turn"}`: true,
+		`{"choices":[{"message":{"content":"","reasoning":"hm"}}]}`:                  true,
+		`{"choices":[{"message":{"content":"hm","reasoning":""}}]}`:                  false,
+	} {
+		if got := said([]byte(body), false); got.thought != want {
+			t.Errorf("%s: %+v", body, got)
+		}
+	}
 }

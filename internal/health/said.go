@@ -9,7 +9,9 @@ import (
 type event struct {
 	Choices []struct {
 		Delta, Message struct {
-			Content text `json:"content"`
+			Content          text `json:"content"`
+			ReasoningContent text `json:"reasoning_content"`
+			Reasoning        text `json:"reasoning"`
 		}
 		FinishReason string `json:"finish_reason"`
 	} `json:"choices"`
@@ -17,6 +19,7 @@ type event struct {
 	StopReason string `json:"stop_reason"`
 	Delta      struct {
 		Text       string `json:"text"`
+		Thinking   text   `json:"thinking"`
 		StopReason string `json:"stop_reason"`
 	} `json:"delta"`
 }
@@ -32,35 +35,53 @@ func (t *text) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	var parts []struct {
-		Text string `json:"text"`
+		Text     string `json:"text"`
+		Thinking string `json:"thinking"`
 	}
 	if json.Unmarshal(b, &parts) == nil {
 		for _, p := range parts {
 			*t += text(p.Text)
+			if p.Thinking != "" {
+				*t += aThought
+			}
 		}
 	}
 	return nil
 }
 
-// said returns the text of an answer, without what the model thought before, and whether a limit of tokens ended it.
-func said(body []byte, events bool) (string, bool) {
+// words is what an answer says.
+type words struct {
+	text    string // without what the model thought before
+	thought bool   // it thought
+	cut     bool   // a limit of tokens ended it
+}
+
+// said reads an answer.
+func said(body []byte, events bool) words {
 	var b strings.Builder
-	cut := false
+	var w words
+	thinks := func(thought text) {
+		if thought != "" {
+			b.WriteString(aThought)
+		}
+	}
 	read := func(data []byte) {
 		var e event
 		_ = json.Unmarshal(data, &e) // what it cannot read stays empty
 		for _, c := range e.Choices {
 			b.WriteString(string(c.Delta.Content))
 			b.WriteString(string(c.Message.Content))
-			cut = cut || c.FinishReason == "length"
+			thinks(c.Delta.ReasoningContent + c.Delta.Reasoning + c.Message.ReasoningContent + c.Message.Reasoning)
+			w.cut = w.cut || c.FinishReason == "length"
 		}
 		b.WriteString(string(e.Content))
 		b.WriteString(e.Delta.Text)
-		cut = cut || e.StopReason == "max_tokens" || e.Delta.StopReason == "max_tokens"
+		thinks(e.Delta.Thinking)
+		w.cut = w.cut || e.StopReason == "max_tokens" || e.Delta.StopReason == "max_tokens"
 	}
 	if !events {
 		read(body)
-		return b.String(), cut
+		return w.saying(b.String())
 	}
 	var data []byte
 	for line := range strings.SplitSeq(lineEnds.Replace(strings.TrimPrefix(string(body), "\uFEFF")), "\n") {
@@ -74,7 +95,30 @@ func said(body []byte, events bool) (string, bool) {
 	if len(data) > 0 {
 		read(data)
 	}
-	return b.String(), cut
+	return w.saying(b.String())
+}
+
+// Models whose server does not tell thoughts from the answer write them between these. The first one may stand in the prompt.
+const (
+	thinkStart, thinkEnd = "<think>", "</think>"
+	aThought             = thinkStart + thinkEnd // stands for one that the server did tell
+)
+
+// saying returns w with content, without the thoughts in it.
+func (w words) saying(content string) words {
+	var b strings.Builder
+	for {
+		thoughts, rest, ended := strings.Cut(content, thinkEnd)
+		before, _, begun := strings.Cut(thoughts, thinkStart)
+		w.thought = w.thought || ended || begun
+		if begun || !ended {
+			b.WriteString(before)
+		}
+		if content = rest; !ended {
+			w.text = b.String()
+			return w
+		}
+	}
 }
 
 var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
