@@ -177,5 +177,9 @@ func (o ResolveOptions) lookup(ctx context.Context, network, host string) record
 	if err == nil && len(list) == 0 {
 		err = &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
+	var failed *net.DNSError
+	if errors.As(err, &failed) && failed.Server != "" && o.Server != "" {
+		failed.Server = o.Server // it names the one that it was about to ask
+	}
 	return records{list, heard.shortest(), err}
 }

@@ -164,6 +164,16 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// TestFailedLookupNamesWhomItAsked: the server of the options, not one of the system's.
+func TestFailedLookupNamesWhomItAsked(t *testing.T) {
+	d := dnsServer(t)
+	d.Set("pool.example", mock.DNSAnswer{Fails: true})
+	n := name{host: "pool.example", lookup: ResolveOptions{Server: d.Addr()}.lookup}
+	if got := n.look(t.Context()); got.Err == nil || !strings.Contains(got.Err.Error(), " on "+d.Addr()+":") {
+		t.Errorf("got %v, want it to name %s", got.Err, d.Addr())
+	}
+}
+
 // A look-up ends with its context, also while nobody answers.
 func TestLookupEnds(t *testing.T) {
 	d := dnsServer(t)
