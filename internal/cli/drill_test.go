@@ -46,6 +46,31 @@ models:
 	}
 }
 
+// A configuration whose endpoints are in a file of their own is run as the balancer itself would read it.
+func TestDrillReadsTheFileOfEndpoints(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	dir := t.TempDir()
+	main := write(t, filepath.Join(dir, "lb.yaml"), `
+endpoints_file: fleet.json
+endpoints: {one: {weight: 2}}
+models:
+  chat: {providers: [{name: one, model: x}, {name: two, model: y}, {name: gone}]}
+  other: {providers: [{name: gone}]}
+`)
+	fleet := write(t, filepath.Join(dir, "fleet.json"), `{"endpoints": {"one": {"url": "http://192.0.2.7:8000"}, "two": {"url": "http://192.0.2.8:8000"}}}`)
+	code, out, errs := command("drill", "--config", main, "--row", "R1")
+	if code != exitOK || !strings.Contains(out, "1 row passed.") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	if err := os.Remove(fleet); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs = command("drill", "--config", main, "--row", "R1")
+	if code != exitFailure || !strings.Contains(errs, "endpoints_file: open "+fleet) {
+		t.Errorf("without the file: exit code %d\n%s%s", code, out, errs)
+	}
+}
+
 func TestDrillMistakes(t *testing.T) {
 	f := func(want string, wantCode int, args ...string) {
 		t.Helper()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -33,8 +34,12 @@ func readOwned(files []string) (*owned, error) {
 		if err := yaml.Unmarshal(text, &part); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		if part, err = withEndpoints(part, filepath.Dir(name)); err != nil {
+			return nil, err
+		}
 		all = merged(all, part)
 	}
+	settle(all)
 	o := &owned{all: all, upstreams: map[string][]string{}}
 	o.serve()
 	if len(mapAt(all, "endpoints")) == 0 {
@@ -44,6 +49,55 @@ func readOwned(files []string) (*owned, error) {
 		return nil, fmt.Errorf("%s: no endpoint says which models it serves: the drill needs `models` at an endpoint, or `providers` of a model, since the mocks have no others", strings.Join(files, ", "))
 	}
 	return o, nil
+}
+
+// withEndpoints merges the file of endpoints that part names, if it does. A relative path starts at dir.
+func withEndpoints(part settings, dir string) (settings, error) {
+	name := textAt(part, "endpoints_file")
+	if name == "" {
+		return part, nil
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("endpoints_file: %w", err)
+	}
+	var file settings
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return merged(part, settings{"endpoints": mapAt(file, "endpoints")}), nil
+}
+
+// settle drops the file of endpoints, which are known by now, and with it the providers that name none of them: only where
+// there is such a file may they.
+func settle(all settings) {
+	if textAt(all, "endpoints_file") == "" {
+		return
+	}
+	delete(all, "endpoints_file")
+	models := maps.Clone(mapAt(all, "models"))
+	for name := range models {
+		m := maps.Clone(mapAt(models, name))
+		providers := listAt(m, "providers")
+		present := slices.DeleteFunc(slices.Clone(providers), func(p any) bool {
+			provider, _ := p.(settings)
+			return provider != nil && mapAt(all, "endpoints")[textAt(provider, "name")] == nil
+		})
+		switch {
+		case len(present) == len(providers):
+		case len(present) == 0: // an empty list would be every endpoint
+			delete(models, name)
+		default:
+			m["providers"] = present
+			models[name] = m
+		}
+	}
+	if models != nil {
+		all["models"] = models
+	}
 }
 
 // mapAt and listAt read a part that may be missing, or of another kind: evenkeel itself will say so.
