@@ -84,6 +84,7 @@ var refusalWords = map[route.RefusalKind]string{
 	route.Unavailable: "nobody could serve it",
 	route.NoModel:     "no model of this name is served",
 	route.QueueFull:   "as many requests as allowed waited for this model already, or were promised a place",
+	route.PerMinute:   "limits per minute would have left no room before the deadline",
 	route.TooLate:     "so many waited for this model already that the deadline would have passed first",
 }
 

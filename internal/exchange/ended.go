@@ -307,6 +307,8 @@ func refusalOf(r *route.Refusal, pin string) *Failure {
 			Message: fmt.Sprintf("The model %q does not exist here. GET /v1/models lists those that do.", model)}
 	case route.QueueFull:
 		return comeBack(r, "evenkeel_queue_full", fmt.Sprintf("Too many requests wait for model %q already.", model))
+	case route.PerMinute:
+		return comeBack(r, "evenkeel_queue_timeout", fmt.Sprintf("What serves model %q is at its limits per minute, and has no room before this request's deadline.", model))
 	case route.TooLate:
 		return comeBack(r, "evenkeel_queue_timeout", fmt.Sprintf("So many requests wait for model %q that this one's deadline would pass before its turn.", model))
 	}

@@ -50,8 +50,8 @@ func (o *overload) advance(now time.Time, waiting int) {
 }
 
 // room is how many may wait before a request that must be served within left (0 = whenever), most (0 = no limit) at any rate.
-// timely says that its deadline, not most, is what bounds them.
-func (o *overload) room(left time.Duration, most int) (n int, timely bool) {
+// timely says that its deadline, not most, is what bounds them. soonest is when limits per minute let the next one pass.
+func (o *overload) room(left time.Duration, most int, soonest time.Duration) (n int, timely bool) {
 	n = math.MaxInt
 	if most > 0 {
 		n = most
@@ -59,6 +59,13 @@ func (o *overload) room(left time.Duration, most int) (n int, timely bool) {
 	rate := o.drain.perSecond()
 	if left == 0 || rate == drainUnknown {
 		return n, false
+	}
+	if o.drain.quota > 0 { // no chance is in it
+		within := 0
+		if left >= soonest {
+			within = 1 + int(min((left-soonest).Seconds()*rate, 1<<30))
+		}
+		return min(n, within), within < n
 	}
 	// The largest n with (1+sureOfTime·rateError)·n + sureOfTime·√n ≤ rate·left.
 	const whole = 1 + sureOfTime*rateError
@@ -103,6 +110,9 @@ func (o *overload) admits(waiting, room int, mine bool) bool {
 	case mine || o.places.open == 0:
 		return true
 	}
+	if o.drain.quota > 0 {
+		return math.Ceil(o.backlog(waiting)) < float64(room)
+	}
 	mark, low := o.marks(room)
 	return waiting < low || o.backlog(waiting) < float64(mark)
 }
@@ -120,7 +130,7 @@ func (o *overload) comeBack(now time.Time, print uint64, waiting, room int, soon
 	mark, _ := o.marks(room)
 	seconds := max(o.backlog(waiting)-float64(mark)+1, 1) / rate
 	if o.drain.quota > 0 {
-		seconds = max(o.backlog(waiting)-float64(mark), 0)/rate + soonest.Seconds()
+		seconds = o.backlog(waiting)/rate + soonest.Seconds()
 	}
 	if seconds > o.horizon(room).Seconds() {
 		return 0
@@ -131,7 +141,11 @@ func (o *overload) comeBack(now time.Time, print uint64, waiting, room int, soon
 
 // usualWait is when those who wait now will have been served: nothing is kept for then.
 func (o *overload) usualWait(waiting int) time.Duration {
-	s := min(float64(waiting+1)/o.drain.perSecond(), horizonMost.Seconds())
+	rate := o.drain.perSecond()
+	if rate == drainUnknown {
+		return unknownDrain
+	}
+	s := min(float64(waiting+1)/rate, horizonMost.Seconds())
 	return max(time.Duration(s*float64(time.Second)).Truncate(time.Millisecond), time.Millisecond)
 }
 
@@ -174,11 +188,16 @@ func (r *Router) turnAway(now time.Time, q *Query) *Refusal {
 	}
 	o, waiting := &p.stats.overload, r.waiting[q.Model]
 	o.advance(now, waiting)
-	soonest := time.Duration(0)
-	if r.mustWait(now, q) { // else there is room, which is kept for others
-		soonest, o.drain.quota = r.soonest, r.quotaRate(p.stats.promptTokens(q.Facts)+p.stats.outputTokens(q.Facts))
+	soonest, quota := time.Duration(0), o.drain.quota
+	tokens := p.stats.promptTokens(q.Facts) + p.stats.outputTokens(q.Facts)
+	if r.filter(now, p, q, tokens, 0); len(r.eligible) == 0 { // else there is room, which is kept for others
+		soonest, quota = r.soonest, r.quotaRate(tokens)
 	}
-	room, timely := o.room(q.left(now), r.maxWaiting)
+	if q.particular() {
+		return r.turnAwayParticular(now, q, soonest, quota > 0)
+	}
+	o.drain.quota = quota
+	room, timely := o.room(q.left(now), r.maxWaiting, soonest)
 	print := q.print()
 	mine, inTime := o.places.due(now, print, q.Facts.ClientRetry > 0)
 	again := len(q.Tried) > 0 // it was let in already
@@ -189,7 +208,10 @@ func (r *Router) turnAway(now time.Time, q *Query) *Refusal {
 		return nil
 	}
 	f := r.bare(now, q, QueueFull)
-	if timely {
+	switch {
+	case timely && quota > 0:
+		f.Kind = PerMinute
+	case timely:
 		f.Kind = TooLate
 	}
 	switch {
@@ -202,6 +224,30 @@ func (r *Router) turnAway(now time.Time, q *Query) *Refusal {
 	f.RetryIn = o.comeBack(now, print, waiting, room, soonest)
 	if f.RetryIn == 0 && timely && o.places.open == 0 { // no overload: its deadline is shorter than a usual wait
 		f.RetryIn = o.usualWait(waiting)
+	}
+	return f
+}
+
+// particular reports whether the query says by name who may serve it. What keeps it out need not keep out the others, so it
+// neither teaches how fast the model's queue empties nor gets a place in it.
+func (q *Query) particular() bool {
+	return q.Facts.Pin != "" || len(q.Facts.ExcludeNames) > 0
+}
+
+// turnAwayParticular is turnAway for those.
+func (r *Router) turnAwayParticular(now time.Time, q *Query, soonest time.Duration, quota bool) *Refusal {
+	waiting, left := r.waiting[q.Model], q.left(now)
+	var f *Refusal
+	switch {
+	case r.maxWaiting > 0 && waiting >= r.maxWaiting:
+		f = r.bare(now, q, QueueFull)
+	case quota && left != 0 && left < soonest:
+		f = r.bare(now, q, PerMinute)
+	default:
+		return nil
+	}
+	if f.RetryIn = soonest; !quota || soonest == 0 {
+		f.RetryIn = r.pools[q.Model].stats.overload.usualWait(waiting)
 	}
 	return f
 }
@@ -246,7 +292,7 @@ func (r *Router) review(now time.Time) (woken []*Ticket) {
 		r.drop(now, t)
 		t.refusal = r.bare(now, &t.query, TooLate)
 		o, waiting := r.overloadOf(t.query.Model), r.waiting[t.query.Model]
-		room, _ := o.room(t.query.left(now), r.maxWaiting)
+		room, _ := o.room(t.query.left(now), r.maxWaiting, 0)
 		t.refusal.RetryIn = o.comeBack(now, t.query.print(), waiting, room, 0)
 	}
 	return woken

@@ -240,7 +240,7 @@ func (c *client) answered(v visit, l *Lease, f *Refusal) {
 		})
 		return
 	}
-	if f.Kind != QueueFull && f.Kind != TooLate {
+	if f.Kind != QueueFull && f.Kind != TooLate && f.Kind != PerMinute {
 		w.t.Fatalf("refused: %v", f.Kind)
 	}
 	if w.spec.impatient {

@@ -261,3 +261,42 @@ func TestShortDeadlineWithoutOverload(t *testing.T) {
 		t.Errorf("%d places, want none", n)
 	}
 }
+
+// TestPerMinute: a request waits for what limits per minute let pass before its deadline, to the millisecond; else it is told
+// at once when that will be.
+func TestPerMinute(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{RPM: 6}))) // one each 10 s
+	for range 6 {
+		mustPick(t, r, start, query("m")).Done(start, success())
+	}
+	if told := turnedAway(t, r, start, query("m").within(start, 9999*time.Millisecond), PerMinute); told != 10*time.Second {
+		t.Errorf("told %v, want 10s", told)
+	}
+	now := at(10 * time.Second)
+	mustPick(t, r, now, query("m")).Done(now, success())
+	first := wait(t, r, now, query("m").within(now, 10*time.Second))
+	turnedAway(t, r, now, query("m").within(now, 10*time.Second), PerMinute)
+	now = at(20 * time.Second)
+	r.Tick(now)
+	first.mustGet(t).Done(now, success())
+}
+
+// TestPinsDoNotSpeakForAll: what keeps out requests that name their deployment shuts nobody else out, and is told exactly.
+func TestPinsDoNotSpeakForAll(t *testing.T) {
+	r := New(Options{MaxWaiting: 2})
+	adopt(t, r, start, pool1("m", dep("a/m", Limits{InFlight: 1}), dep("b/m", Limits{RPM: 1})))
+	pinned := query("m").within(start, time.Second)
+	pinned.Facts.Pin = "b/m"
+	mustPick(t, r, start, pinned).Done(start, success())
+	for range 20 {
+		if told := turnedAway(t, r, start, pinned, PerMinute); told != time.Minute {
+			t.Errorf("told %v, want 1m", told)
+		}
+	}
+	running := mustPick(t, r, start, query("m"))
+	one, two := wait(t, r, start, query("m")), wait(t, r, start, query("m"))
+	running.Done(start, success())
+	l := one.mustGet(t)
+	l.Done(start, success())
+	two.mustGet(t).Done(start, success())
+}

@@ -33,6 +33,11 @@ func (u *unit) passNow(now time.Time, tokens int) float64 {
 	return max(n, 0)
 }
 
+// fullFor is how long until the unit's limits per minute let the next request pass, if it is small.
+func (u *unit) fullFor(now time.Time) time.Duration {
+	return max(u.requests.Wait(now, 1), u.volume.Wait(now, 1))
+}
+
 // quotaRate is the rate at which limits per minute let requests pass, if they alone keep out a request of so many tokens
 // that filter has just looked at; else 0.
 func (r *Router) quotaRate(tokens int) float64 {
@@ -55,7 +60,7 @@ func (r *Router) quotaRate(tokens int) float64 {
 // is none of them.
 func (r *Router) keptForOthers(now time.Time, q *Query) bool {
 	p := r.pools[q.Model]
-	if p == nil {
+	if p == nil || q.particular() {
 		return false
 	}
 	o := &p.stats.overload

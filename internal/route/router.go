@@ -235,17 +235,18 @@ const (
 	NoModel                        // the fleet does not know the model
 	QueueFull                      // too many wait already, or were promised a place
 	TooLate                        // those who wait would not leave room before Query.Until
+	PerMinute                      // limits per minute leave no room before Query.Until
 )
 
 func (k RefusalKind) String() string {
-	return [...]string{"saturated", "unavailable", "no_model", "queue_full", "too_late"}[k]
+	return [...]string{"saturated", "unavailable", "no_model", "queue_full", "too_late", "per_minute"}[k]
 }
 
 // Refusal says why a query got no lease.
 type Refusal struct {
 	Kind     RefusalKind
 	Decision *Decision
-	RetryIn  time.Duration // Unavailable: until the soonest candidate may be tried again; QueueFull, TooLate: until a place that is kept. 0 = unknown
+	RetryIn  time.Duration // Unavailable: until the soonest candidate may be tried again; QueueFull, TooLate, PerMinute: until a place that is kept. 0 = unknown
 	Limited  bool          // Unavailable: who might serve it has used up its quota at upstream, and nothing else is the matter
 }
 

@@ -22,6 +22,7 @@ type DeploymentView struct {
 	Weight                   float64
 	Limits                   Limits
 	InFlight, Tokens, Work   int
+	FullFor                  time.Duration // until its limits per minute let the next request pass, 0 = now
 	TTFT                     time.Duration // learned, 0 = nothing yet
 	P95                      time.Duration // of the time to the first token, 0 = nothing yet
 	Domain                   string        // failure domain
@@ -38,6 +39,7 @@ type ScopeView struct {
 	Kind             ScopeKind
 	Name, URL        string
 	InFlight, Tokens int
+	FullFor          time.Duration // as of a deployment
 	Limits           Limits
 	Breaker          BreakerView
 }
@@ -82,6 +84,7 @@ func (r *Router) View(now time.Time) View {
 	v := View{Epoch: r.epoch, Waiting: maps.Clone(r.waiting)}
 	for _, n := range r.nodes {
 		v.Deployments = append(v.Deployments, DeploymentView{
+			FullFor: n.fullFor(now),
 			ID: n.dep.ID, Endpoint: n.dep.Endpoint, URL: n.dep.URL, Model: n.dep.Model, Member: n.member,
 			Weight: n.dep.Weight, Limits: n.limits, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
 			TTFT: time.Duration(n.ttft.seconds * float64(time.Second)), Breaker: n.breaker.view(now),
@@ -95,6 +98,7 @@ func (r *Router) View(now time.Time) View {
 			continue
 		}
 		v.Scopes = append(v.Scopes, ScopeView{
+			FullFor: u.fullFor(now),
 			Kind: ScopeKind(k.kind - 's'), Name: k.name, URL: k.url, InFlight: u.inFlight, Tokens: u.tokens,
 			Limits: u.limits, Breaker: u.breaker.view(now),
 		})
