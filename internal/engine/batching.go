@@ -1,0 +1,398 @@
+package engine
+
+import (
+	"slices"
+	"time"
+)
+
+// batching is the model of engines that compute many requests in each step: Mixed, PrefillFirst, Slots and Legacy.
+type batching struct {
+	cfg  Config
+	mem  memory
+	jobs map[uint64]*job
+
+	// Both are in order of arrival, and what runs came before what waits: a preempted job is the last that runs, and becomes the
+	// first that waits.
+	running []*job
+	waiting queue
+
+	now    span
+	pace   float64 // how many times as long as Config says a step takes
+	loaded bool    // the model is loaded, or loads
+	warm   int     // steps left of the warm-up
+
+	prompts, hits, preemptions uint64
+	events                     []Event
+}
+
+// span is the running step, or several alike.
+type span struct {
+	busy       bool // false: the engine is idle
+	start, end time.Duration
+	steps      int // 0: the model loads
+
+	chunks  []chunk // prompt tokens it computes; if any, it is one step
+	decode  bool    // the decoding sequences take part
+	decodes int     // how many they are
+	context int     // tokens of their context in the first step
+
+	fixed float64 // seconds of each step but for decoding
+	pace  float64 // factor on all of it
+
+	preempted bool // its plan took memory back
+}
+
+// chunk is n prompt tokens of a job.
+type chunk struct {
+	*job
+	n int
+}
+
+func newBatching(c Config) *batching {
+	b := &batching{cfg: c, jobs: make(map[uint64]*job), pace: 1, warm: c.WarmUpSteps}
+	switch c.Scheduler {
+	case Slots:
+		b.mem = newSlotCaches(c)
+	case Legacy:
+		b.mem = newSessionCache(c)
+	default:
+		b.mem = newBlockCache(c)
+	}
+	return b
+}
+
+func (b *batching) has(id uint64) *job { return b.jobs[id] }
+
+func (b *batching) next() (time.Duration, bool) { return b.now.end, b.now.busy }
+
+func (b *batching) submit(now time.Duration, j *job) {
+	b.jobs[j.ID] = j
+	j.target = j.PromptTokens
+	b.waiting.push(j)
+	switch {
+	case !b.loaded && b.cfg.Load > 0:
+		b.now = span{busy: true, start: now, end: now + b.cfg.Load}
+	case !b.now.busy:
+		b.plan(now)
+	default:
+		b.cut(now)
+	}
+	b.loaded = true
+}
+
+func (b *batching) cancel(now time.Duration, j *job) {
+	if !j.admitted { // else the end of the step finds it
+		b.waiting.remove(j)
+		delete(b.jobs, j.ID)
+	}
+	b.cut(now)
+}
+
+func (b *batching) slow(now time.Duration, factor float64) {
+	b.pace = factor
+	b.cut(now)
+}
+
+func (b *batching) step(now time.Duration) []Event {
+	b.events = b.events[:0]
+	b.finish()
+	b.plan(now)
+	return b.events
+}
+
+// finish gives the jobs what the span has computed.
+func (b *batching) finish() {
+	s := &b.now
+	if s.decode {
+		b.advance(s.steps)
+	}
+	for _, c := range s.chunks {
+		c.kv += c.n
+		b.mem.computed(c.job)
+		if c.decoding() {
+			c.emit(1, s.end, s.end, 0)
+		}
+	}
+	b.running = slices.DeleteFunc(b.running, func(j *job) bool {
+		out := j.last == s.end && j.generated > 0
+		if out && !j.cancelled {
+			b.events = j.tell(b.events)
+		}
+		if !j.cancelled && j.left() > 0 {
+			return false
+		}
+		b.mem.release(j)
+		delete(b.jobs, j.ID)
+		return true
+	})
+}
+
+// advance gives each decoding sequence the tokens of the span's first n steps, and leaves the rest of the span.
+func (b *batching) advance(n int) {
+	s := &b.now
+	first := s.start + s.cost(&b.cfg, 0)
+	at, longest := first, time.Duration(0)
+	for i := 1; i < n; i++ {
+		c := s.cost(&b.cfg, i)
+		at += c
+		longest = max(longest, c)
+	}
+	for _, j := range b.running {
+		if !j.decoding() {
+			continue
+		}
+		j.kv += n
+		b.mem.grow(j, j.kv)
+		j.emit(n, first, at, longest)
+	}
+	s.start = at
+	s.steps -= n
+	s.context += n * s.decodes
+}
+
+// cost is what the i-th step of the span takes.
+func (s *span) cost(c *Config, i int) time.Duration {
+	context := s.context + i*s.decodes
+	return duration((s.fixed + c.Timing.decode(s.decodes, context, c.Blocks*c.BlockTokens)) * s.pace)
+}
+
+// cut ends the span with the step that runs at now: what is to come may be planned differently.
+func (b *batching) cut(now time.Duration) {
+	s := &b.now
+	if !s.busy || s.steps <= 1 {
+		return
+	}
+	end := s.start
+	for i := range s.steps {
+		end += s.cost(&b.cfg, i)
+		if end >= now {
+			s.steps, s.end = i+1, end
+			return
+		}
+	}
+}
+
+// settle gives the jobs the tokens that the span had until now, so that they can be counted.
+func (b *batching) settle(now time.Duration) {
+	s := &b.now
+	if !s.busy || s.steps <= 1 || now >= s.end {
+		return
+	}
+	n := 0
+	for end := s.start + s.cost(&b.cfg, 0); end <= now; end += s.cost(&b.cfg, n) {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	b.advance(n)
+	for _, j := range b.running { // as the plan of the step that runs now would
+		if j.decoding() {
+			b.mem.grow(j, j.kv+1)
+		}
+	}
+}
+
+// plan begins the next step at now.
+func (b *batching) plan(now time.Duration) {
+	s := &b.now
+	*s = span{start: now, chunks: s.chunks[:0], pace: b.pace}
+	if b.cfg.Scheduler == PrefillFirst {
+		b.prefill(b.cfg.StepTokens)
+		if len(s.chunks) == 0 {
+			b.decode()
+		}
+	} else {
+		b.decode()
+		b.prefill(b.cfg.StepTokens - s.decodes)
+	}
+	if len(s.chunks) == 0 && s.decodes == 0 {
+		if len(b.running)+b.waiting.len() > 0 {
+			panic("BUG: an engine with requests and nothing to do")
+		}
+		return
+	}
+	s.busy, s.steps = true, 1
+	b.price()
+	if b.warm > 0 {
+		b.warm--
+		s.pace *= b.cfg.WarmUpFactor
+	} else if len(s.chunks) == 0 && !s.preempted {
+		s.steps = b.alike()
+	}
+	s.end = now
+	for i := range s.steps {
+		s.end += s.cost(&b.cfg, i)
+	}
+}
+
+// decode lets all decoding sequences take part in the step, and preempts the last of all as long as they lack memory.
+func (b *batching) decode() {
+	s := &b.now
+	for {
+		need := 0
+		s.decodes, s.context = 0, 0
+		for _, j := range b.running {
+			if j.decoding() {
+				need += b.mem.need(j, j.kv+1)
+				s.decodes++
+				s.context += j.kv + 1
+			}
+		}
+		if need <= b.mem.room() {
+			break
+		}
+		b.preempt()
+	}
+	s.decode = s.decodes > 0
+	for _, j := range b.running {
+		if j.decoding() {
+			b.mem.grow(j, j.kv+1)
+		}
+	}
+}
+
+// preempt sends the job that came last back to the queue.
+func (b *batching) preempt() {
+	last := len(b.running) - 1
+	j := b.running[last]
+	b.running = b.running[:last]
+	b.mem.release(j)
+	j.target = j.PromptTokens + j.generated
+	j.admitted = false
+	b.waiting.pushFront(j)
+	b.preemptions++
+	b.now.preempted = true
+	b.events = append(b.events, j.event(Preempted, b.now.start))
+}
+
+// prefill puts prompts into the step, in order of arrival: those in progress, then those that can be admitted.
+func (b *batching) prefill(budget int) {
+	for _, j := range b.running {
+		if budget == 0 {
+			return
+		}
+		if !j.decoding() {
+			budget -= b.compute(j, budget)
+		}
+	}
+	if b.now.preempted {
+		return // what was preempted would be back at once
+	}
+	for budget > 0 && b.waiting.len() > 0 && len(b.running) < b.cfg.maxSequences() {
+		j := b.waiting.first()
+		if !b.mem.admit(j, len(b.running) == 0) {
+			return
+		}
+		b.waiting.pop()
+		b.running = append(b.running, j)
+		j.admitted = true
+		if !j.counted {
+			j.counted, j.cached = true, j.kv
+			b.prompts += uint64(j.PromptTokens)
+			b.hits += uint64(j.kv)
+		}
+		budget -= b.compute(j, budget)
+	}
+}
+
+// compute puts a chunk of j's prompt into the step, and returns its tokens.
+func (b *batching) compute(j *job, budget int) int {
+	n := min(budget, j.target-j.kv)
+	b.now.chunks = append(b.now.chunks, chunk{j, n})
+	return n
+}
+
+// price says what the planned step costs, but for decoding.
+func (b *batching) price() {
+	s := &b.now
+	t := &b.cfg.Timing
+	tokens := s.decodes
+	for _, c := range s.chunks {
+		s.fixed += t.chunk(c.n, c.kv)
+		tokens += c.n
+	}
+	if len(s.chunks) > 0 {
+		s.fixed += t.Prefill
+	}
+	s.fixed += b.cfg.base(tokens)
+}
+
+// alike returns how many steps from here on will do the same: until a sequence finishes, or memory may run out. What
+// waits cannot be admitted before: it could not be now, and decoding only takes memory.
+func (b *batching) alike() int {
+	n := b.cfg.span
+	for _, j := range b.running {
+		if j.EachToken {
+			return 1
+		}
+		n = min(n, j.left())
+	}
+	for n > 1 {
+		need := 0
+		for _, j := range b.running {
+			need += b.mem.need(j, j.kv+n)
+		}
+		if need <= b.mem.room() {
+			break
+		}
+		n /= 2
+	}
+	return n
+}
+
+func (b *batching) load(now time.Duration) Load {
+	b.settle(now)
+	l := Load{
+		Running: len(b.running), Waiting: b.waiting.len(), Blocks: b.cfg.Blocks,
+		PromptTokens: b.prompts, CachedTokens: b.hits, Preemptions: b.preemptions,
+	}
+	l.Used, l.Cached = b.mem.usage()
+	for _, j := range b.running {
+		l.ContextTokens += j.kv
+		l.WaitingTokens += max(0, j.target-j.kv)
+	}
+	for i := range b.waiting.len() {
+		l.WaitingTokens += b.waiting.at(i).target
+	}
+	return l
+}
+
+// queue is a first-in, first-out queue that also takes back at the front.
+type queue struct {
+	jobs []*job
+	head int
+}
+
+func (q *queue) len() int      { return len(q.jobs) - q.head }
+func (q *queue) at(i int) *job { return q.jobs[q.head+i] }
+func (q *queue) first() *job   { return q.jobs[q.head] }
+func (q *queue) push(j *job)   { q.jobs = append(q.jobs, j) }
+
+func (q *queue) pop() {
+	q.jobs[q.head] = nil
+	q.head++
+	if q.head > 32 && q.head > len(q.jobs)/2 {
+		n := copy(q.jobs, q.jobs[q.head:])
+		clear(q.jobs[n:])
+		q.jobs, q.head = q.jobs[:n], 0
+	}
+}
+
+func (q *queue) pushFront(j *job) {
+	if q.head == 0 {
+		q.jobs = slices.Insert(q.jobs, 0, j)
+		return
+	}
+	q.head--
+	q.jobs[q.head] = j
+}
+
+func (q *queue) remove(j *job) {
+	for i := q.head; i < len(q.jobs); i++ {
+		if q.jobs[i] == j {
+			q.jobs = slices.Delete(q.jobs, i, i+1)
+			return
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package engine
+
+import "container/list"
+
+// sessionCache is the memory of Legacy: no limit for what runs, and a cache of whole sequences, least recently used first, that is
+// Blocks blocks large. A sequence that continues a cached one takes its place; what two sequences share is counted twice.
+type sessionCache struct {
+	blockTokens, capacity int
+
+	entries *list.List               // of []uint64: the hashes of a sequence; the front was used last
+	ends    map[uint64]*list.Element // by the last hash of the sequence
+	known   map[uint64]int           // in how many entries a hash is
+
+	used, cached int // blocks
+}
+
+func newSessionCache(c Config) *sessionCache {
+	return &sessionCache{
+		blockTokens: c.BlockTokens, capacity: c.Blocks,
+		entries: list.New(), ends: make(map[uint64]*list.Element), known: make(map[uint64]int),
+	}
+}
+
+func (k *sessionCache) admit(j *job, _ bool) bool {
+	n := 0
+	for most := (j.target - 1) / k.blockTokens; n < most; n++ {
+		if h, ok := j.hash(n); !ok || k.known[h] == 0 {
+			break
+		}
+	}
+	j.kv = n * k.blockTokens
+	k.grow(j, j.target)
+	return true
+}
+
+// room and need say that nothing is ever lacking.
+func (k *sessionCache) room() int { return 0 }
+
+func (k *sessionCache) need(*job, int) int { return 0 }
+
+func (k *sessionCache) grow(j *job, tokens int) {
+	if n := (tokens + k.blockTokens - 1) / k.blockTokens; n > j.blocks {
+		k.used += n - j.blocks
+		j.blocks = n
+	}
+}
+
+func (k *sessionCache) computed(j *job) {
+	if j.decoding() {
+		k.keep(j)
+	}
+}
+
+func (k *sessionCache) release(j *job) {
+	k.keep(j)
+	k.used -= j.blocks
+	j.blocks, j.kv = 0, 0
+}
+
+// keep enters j's sequence, and drops the ones it continues and what is too much.
+func (k *sessionCache) keep(j *job) {
+	var chain []uint64
+	for i := range j.kv / k.blockTokens {
+		h, ok := j.hash(i)
+		if !ok {
+			break
+		}
+		chain = append(chain, h)
+		if e := k.ends[h]; e != nil {
+			k.drop(e)
+		}
+	}
+	if len(chain) == 0 {
+		return
+	}
+	k.ends[chain[len(chain)-1]] = k.entries.PushFront(chain)
+	for _, h := range chain {
+		k.known[h]++
+	}
+	k.cached += len(chain)
+	for k.cached > k.capacity {
+		k.drop(k.entries.Back())
+	}
+}
+
+func (k *sessionCache) drop(e *list.Element) {
+	chain := k.entries.Remove(e).([]uint64)
+	delete(k.ends, chain[len(chain)-1])
+	for _, h := range chain {
+		if k.known[h]--; k.known[h] == 0 {
+			delete(k.known, h)
+		}
+	}
+	k.cached -= len(chain)
+}
+
+func (k *sessionCache) usage() (used, cached int) { return k.used, k.cached }
