@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"evenkeel/internal/route"
@@ -38,6 +39,7 @@ type Deployment struct {
 	TTFTSeconds float64 `json:"ttft_seconds,omitempty"` // learned
 	P95Seconds  float64 `json:"ttft_p95_seconds,omitempty"`
 	Domain      string  `json:"failure_domain,omitempty"`
+	FullFor     float64 `json:"full_for_seconds,omitempty"` // until its limits per minute let the next request pass
 	Fingerprint string  `json:"fingerprint,omitempty"`
 	Changes     uint64  `json:"served_model_changes,omitempty"` // how often model or fingerprint changed
 	Breaker     Breaker `json:"breaker"`
@@ -68,6 +70,7 @@ type Scope struct {
 	Limits   Limits  `json:"limits"`
 	InFlight int     `json:"in_flight"`
 	Tokens   int     `json:"tokens"`
+	FullFor  float64 `json:"full_for_seconds,omitempty"` // as of a deployment
 	Breaker  Breaker `json:"breaker"`
 }
 
@@ -106,7 +109,7 @@ func describe(v route.View, unlisted func(endpoint, model string) bool, now time
 			ID: d.ID, Endpoint: d.Endpoint, URL: bareURL(d.URL), Model: d.Model, ServedModel: d.ServedModel, Member: d.Member, Weight: d.Weight,
 			Unlisted: unlisted(d.Endpoint, d.Model),
 			Limits:   Limits(d.Limits), InFlight: d.InFlight, Tokens: d.Tokens, WorkTokens: d.Work, TTFTSeconds: d.TTFT.Seconds(),
-			P95Seconds: d.P95.Seconds(), Domain: d.Domain, Fingerprint: d.Fingerprint, Changes: d.Drifts,
+			P95Seconds: d.P95.Seconds(), Domain: d.Domain, FullFor: round3(d.FullFor.Seconds()), Fingerprint: d.Fingerprint, Changes: d.Drifts,
 			Breaker: describeBreaker(&d.Breaker), Recent: Results{d.Recent.OK, d.Recent.Failed, d.Recent.Limited}, Totals: Totals(d.Totals),
 		})
 	}
@@ -114,7 +117,7 @@ func describe(v route.View, unlisted func(endpoint, model string) bool, now time
 		s := &v.Scopes[i]
 		f.Scopes[i] = Scope{
 			Kind: s.Kind.String(), Name: s.Name, URL: bareURL(s.URL), Limits: Limits(s.Limits), InFlight: s.InFlight, Tokens: s.Tokens,
-			Breaker: describeBreaker(&s.Breaker),
+			FullFor: round3(s.FullFor.Seconds()), Breaker: describeBreaker(&s.Breaker),
 		}
 	}
 	return f
@@ -168,7 +171,7 @@ func (f *Fleet) Text() string {
 		for i := range f.Scopes {
 			s := &f.Scopes[i]
 			rows = append(rows, []string{
-				s.Kind + " " + clean(s.Name), s.Breaker.words(f.now), used(s.InFlight, s.Limits.InFlight), used(s.Tokens, s.Limits.Tokens),
+				s.Kind + " " + clean(s.Name), s.Breaker.words(f.now) + full(s.FullFor), used(s.InFlight, s.Limits.InFlight), used(s.Tokens, s.Limits.Tokens),
 			})
 		}
 		text += "\n" + table("", right, rows)
@@ -191,7 +194,7 @@ func (f *Fleet) state(d *Deployment) string {
 	case d.Breaker.State != route.Closed.String():
 		return d.Breaker.words(f.now)
 	}
-	words := d.Breaker.words(f.now)
+	words := d.Breaker.words(f.now) + full(d.FullFor)
 	for i := range f.Scopes { // a deployment is out with its endpoint
 		s := &f.Scopes[i]
 		switch {
@@ -200,12 +203,22 @@ func (f *Fleet) state(d *Deployment) string {
 			return "endpoint " + s.Breaker.words(f.now)
 		case s.Breaker.byOrder() != "":
 			words += ", endpoint" + s.Breaker.byOrder()
+		case s.FullFor > 0:
+			words += ", endpoint" + strings.TrimPrefix(full(s.FullFor), ",")
 		}
 	}
 	if d.Unlisted {
 		return "the endpoint does not list this model"
 	}
 	return words
+}
+
+// full says that limits per minute are used up, "" if they are not.
+func full(s float64) string {
+	if s <= 0 {
+		return ""
+	}
+	return ", at its limit per minute for " + seconds(s)
 }
 
 // byOrder is what an order does that no state shows.

@@ -172,3 +172,23 @@ func TestEveryStateCanBeRead(t *testing.T) {
 		}
 	}
 }
+
+// TestUsedUpLimitsAreSeen: a deployment that takes nothing because a minute's requests are used up does not look well.
+func TestUsedUpLimitsAreSeen(t *testing.T) {
+	v := route.View{
+		Deployments: []route.DeploymentView{
+			{ID: "a/m", Endpoint: "a", URL: "http://a", Model: "m", Member: true, Weight: 1, FullFor: 10400 * time.Millisecond},
+			{ID: "b/m", Endpoint: "b", URL: "http://b", Model: "m", Member: true, Weight: 1},
+		},
+		Scopes: []route.ScopeView{{Kind: route.EndpointScope, Name: "b", URL: "http://b", FullFor: time.Second}},
+	}
+	f := describe(v, func(string, string) bool { return false }, start)
+	for i, want := range []string{"ok, at its limit per minute for 10.4 s", "ok, endpoint at its limit per minute for 1.00 s"} {
+		if got := f.state(&f.Deployments[i]); got != want {
+			t.Errorf("%s: %q, want %q", f.Deployments[i].ID, got, want)
+		}
+	}
+	if got := f.Deployments[0].FullFor; got != 10.4 {
+		t.Errorf("in JSON %v, want 10.4", got)
+	}
+}
