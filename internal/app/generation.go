@@ -83,6 +83,9 @@ func (b *builder) configured() error {
 		b.pools[m.Name] = pool
 		for _, p := range m.Providers {
 			e := b.endpoint(p.Name)
+			if e == nil && b.written.EndpointsFile != "" {
+				continue // the file may hold it later
+			}
 			if e == nil {
 				return fmt.Errorf("model %q: no endpoint is named %q", m.Name, p.Name)
 			}

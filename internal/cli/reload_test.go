@@ -165,4 +165,10 @@ func TestEndpointsFileChanges(t *testing.T) {
 	write(t, file, "endpoints_file: fleet.yaml\nmodels: {alias: {providers: [{name: gpu-0, model: two}]}}\n")
 	p.signal(syscall.SIGHUP)
 	p.servesModels("alias", "two")
+
+	replace(t, endpoints, "endpoints: {gpu-1: {url: \""+one.URL()+"\"}}\n") // gpu-0 leaves, and a provider names it
+	p.servesModels("one")
+	p.says(`no endpoint is named \"gpu-0\" at present`, 1)
+	replace(t, endpoints, fleet(two, one))
+	p.servesModels("alias", "one", "two")
 }

@@ -65,6 +65,54 @@ func TestEndpointsFile(t *testing.T) {
 	f("endpoints:\n", "fleet.yaml:1:1: has no endpoints")
 }
 
+// Endpoints of a file may leave it while providers name them, and come back: a warning says which are missing.
+func TestProvidersOfEndpointsThatComeAndGo(t *testing.T) {
+	dir := t.TempDir()
+	text := "endpoints_file: fleet.yaml\nmodels: {m: {providers: [{name: gpu-1}, {name: gpu-2}], fallback_chain: [other]}}\nhedge: {enabled: true, models: [other]}\n"
+	main := put(t, dir, "main.yaml", text)
+	f := func(fleet, wantError string, wantWarnings ...string) {
+		t.Helper()
+		put(t, dir, "fleet.yaml", fleet)
+		c, warnings, err := LoadFiles(main)
+		if err == nil || wantError != "" {
+			err = c.Validate(nil)
+		}
+		got := ""
+		if err != nil {
+			got = strings.ReplaceAll(err.Error(), dir+"/", "")
+		}
+		if got != wantError {
+			t.Errorf("%s:\ngot  %s\nwant %s", fleet, got, wantError)
+		}
+		if len(warnings) != len(wantWarnings) {
+			t.Errorf("%s: warnings\n%s", fleet, lines(warnings))
+		}
+		for _, w := range wantWarnings {
+			if !strings.Contains(lines(warnings), w) {
+				t.Errorf("%s: warnings\n%s\nwant %s", fleet, lines(warnings), w)
+			}
+		}
+	}
+	const chain, hedged = "fallback_chain[0]: no model", "hedge.models[0]: no model"
+	const gone = `no endpoint is named "gpu-2" at present; the provider is left out until endpoints_file holds it`
+	f("endpoints: {gpu-1: {url: http://a}, gpu-2: {url: http://b}}", "", chain, hedged)
+	f("endpoints: {gpu-1: {url: http://a}}", "", "main.yaml:2:42: models.m.providers[1].name: "+gone, chain, hedged)
+	f("endpoints: {}", "", "endpoints: holds none", `"gpu-1" at present`, gone, chain, hedged)
+	f("", "fleet.yaml: is empty; write endpoints: {} if it holds none for now")
+	f("endpoints:\n", "fleet.yaml:1:1: has no endpoints; write endpoints: {} if it holds none for now")
+	f("endpoints: {gpu-1: {url: http://a}, gpu", "fleet.yaml:2:1: not YAML: did not find expected ',' or '}' (while parsing a flow mapping from line 1); is a bracket left open?")
+	f("endpoints: 5", "fleet.yaml:1:12: endpoints: must be a map (key: value), is text")
+	if err := os.Remove(filepath.Join(dir, "fleet.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	c, warnings, _ := LoadFiles(main)
+	if err := c.Validate(nil); len(warnings) > 0 || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("without the file: %v\n%s", err, lines(warnings))
+	}
+	put(t, dir, "main.yaml", strings.Replace(text, "endpoints_file: fleet.yaml", "endpoints: {gpu-1: {url: http://a}}", 1))
+	f("", `main.yaml:2:42: models.m.providers[1].name: no endpoint is named "gpu-2"; did you mean "gpu-1"?`, chain, hedged)
+}
+
 func TestFilesThatWereRead(t *testing.T) {
 	dir := t.TempDir()
 	main := put(t, dir, "main.yaml", "endpoints_file: fleet.yaml\nendpoints: {a: {url: http://a:1, api_key: file:key}, b: {url: http://b:1, api_key: file:absent}}\n")

@@ -21,7 +21,7 @@ func (v *validator) hedge(at *path, models words) {
 		v.warn(at.key("budget_ratio"), "%v is never reached: hedges take from the retry budget too, and retry.budget_ratio is %v", r, retry.BudgetRatio)
 	}
 	for i, name := range h.Models {
-		if !models.has(name) {
+		if !models.has(name) && v.endpointsKnown() {
 			v.warn(at.key("models").index(i), "no model %s is configured; it matters only if an endpoint serves it%s", show(name), v.near(name, models))
 		}
 	}
