@@ -174,7 +174,7 @@ func (o ResolveOptions) lookup(ctx context.Context, network, host string) record
 		},
 	}
 	list, err := r.LookupNetIP(ctx, network, host)
-	if err == nil && len(list) == 0 {
+	if err == nil && len(list) == 0 || otherFamily(err) {
 		err = &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
 	var failed *net.DNSError
@@ -182,4 +182,11 @@ func (o ResolveOptions) lookup(ctx context.Context, network, host string) record
 		failed.Server = o.Server // it names the one that it was about to ask
 	}
 	return records{list, heard.shortest(), err}
+}
+
+// otherFamily reports whether the name has addresses, and none of the family that was asked for, as one that /etc/hosts
+// gives: the resolver names no *net.DNSError then.
+func otherFamily(err error) bool {
+	var address *net.AddrError
+	return errors.As(err, &address) && address.Err == "no suitable address found"
 }

@@ -174,6 +174,17 @@ func TestFailedLookupNamesWhomItAsked(t *testing.T) {
 	}
 }
 
+// TestNameOfOneFamilyInHosts: that /etc/hosts has no IPv6 address for a name is no failure where it has one of IPv4.
+func TestNameOfOneFamilyInHosts(t *testing.T) {
+	n := name{host: "localhost", lookup: ResolveOptions{Server: dnsServer(t).Addr()}.lookup}
+	if got := n.look(t.Context()); got.Err != nil || got.Gone || len(got.List) == 0 {
+		t.Errorf("got %+v", got)
+	}
+	if !otherFamily(&net.AddrError{Err: "no suitable address found", Addr: "localhost"}) || otherFamily(&net.AddrError{Err: "missing port in address"}) || otherFamily(errTimeout) {
+		t.Error("errors are mixed up")
+	}
+}
+
 // A look-up ends with its context, also while nobody answers.
 func TestLookupEnds(t *testing.T) {
 	d := dnsServer(t)
