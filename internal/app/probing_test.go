@@ -115,7 +115,7 @@ func TestHealthPageFailsWhileCompletionsAreFine(t *testing.T) {
 func TestCompletionsFailWhileTheHealthPageIsFine(t *testing.T) {
 	bad := engine(t, mock.Config{Name: "bad", Models: []string{"m"}, OwnedBy: "vllm", Record: 1000})
 	good := engine(t, mock.Config{Name: "good", Models: []string{"m"}, OwnedBy: "vllm"})
-	text := fmt.Sprintf("strategy: round_robin\nhealth_checks: {interval: 100ms}\nendpoints: {bad: {url: %q}, good: {url: %q}}\n", bad.URL(), good.URL())
+	text := fmt.Sprintf("strategy: round_robin\nhealth_checks: {interval: 100ms, timeout: 3s}\nendpoints: {bad: {url: %q}, good: {url: %q}}\n", bad.URL(), good.URL())
 	w := start(t, parse(t, text))
 	w.serves("m")
 	if err := bad.SetFault(mock.Fault{Kind: "status", Status: 500}); err != nil {
@@ -142,7 +142,7 @@ func TestCompletionsFailWhileTheHealthPageIsFine(t *testing.T) {
 // TestExpectedAnswer: what the answer must hold, over many events, in Anthropic's dialect too.
 func TestExpectedAnswer(t *testing.T) {
 	e := engine(t, mock.Config{Name: "parrot", Models: []string{"m"}, APIKey: upstreamKey, Record: 1000})
-	text := "health_checks: {interval: 100ms, probe_prompt: '" + probePrompt + "', probe_expect: %q}\n" +
+	text := "health_checks: {interval: 100ms, timeout: 3s, probe_prompt: '" + probePrompt + "', probe_expect: %q}\n" +
 		fmt.Sprintf("endpoints: {a: {url: %q, kind: anthropic, api_key: '${UPSTREAM_KEY}', models: [m]}}\n", e.URL())
 	w := start(t, parse(t, fmt.Sprintf(text, `^\[parrot\].+ \S+ \S+`)))
 	w.await("the probes succeed", func() bool { return w.metric("evenkeel_probes_total", `name="a/m"`, `result="ok"`) > 1 })
@@ -187,7 +187,7 @@ func TestWhoIsSentCompletions(t *testing.T) {
 func TestBreakerCloses(t *testing.T) {
 	const quick = "slow_start: 200ms, circuit_breaker: {trip_after: 3, reset_after: 200ms, longest_reset: 200ms}"
 	const never = "slow_start: 200ms, min_requests: 100000, circuit_breaker: {trip_after: 100000, reset_after: 1h, longest_reset: 1h}"
-	const probes = ", interval: 100ms, probe_prompt: '" + probePrompt + "'"
+	const probes = ", interval: 100ms, timeout: 3s, probe_prompt: '" + probePrompt + "'"
 	f := func(name, passive, active string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

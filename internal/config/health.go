@@ -9,7 +9,7 @@ import (
 type HealthChecks struct {
 	// Interval is from one probe of a deployment or endpoint to the next. 0 sends none.
 	Interval time.Duration `yaml:"interval"`
-	// Timeout is for one probe: until its answer begins.
+	// Timeout is for one probe: until its answer begins. Unset, it is not longer than Interval.
 	Timeout time.Duration `yaml:"timeout"`
 	// ProbePrompt is what deployments are asked; empty asks none, and only the free pages of engines are looked at.
 	ProbePrompt string `yaml:"probe_prompt"`
@@ -70,6 +70,9 @@ func defaultHealthChecks() HealthChecks {
 func (h *HealthChecks) complete(written func(keys ...string) bool) {
 	if h.ProbePrompt != "" && !written("interval") {
 		h.Interval = probeInterval
+	}
+	if h.Interval > 0 && !written("timeout") {
+		h.Timeout = min(h.Timeout, h.Interval)
 	}
 	if !written("slow_start") {
 		h.SlowStart = 2 * h.CircuitBreaker.ResetAfter
@@ -135,13 +138,14 @@ func (v *validator) probe(at *path, h HealthChecks) {
 		v.fail(at.key("probe_expect"), "is not a regular expression as Go knows them (RE2): %s", show(err.Error()))
 	}
 	switch {
-	case h.ProbePrompt != "" && h.Interval == 0:
+	case h.ProbePrompt != "" && h.Interval == 0 && v.sound(at.key("probe_prompt"), at.key("interval")):
 		v.warn(at.key("interval"), "is 0, so probe_prompt is never sent")
 	case h.ProbePrompt == "" && h.ProbeExpect != "":
 		v.fail(at.key("probe_expect"), "needs a probe_prompt: without one, nothing is asked whose answer could match")
 	}
-	if h.Interval > 0 && h.Timeout > h.Interval {
-		v.warn(at.key("timeout"), "is longer than interval, %s: the next probe waits until the one before has ended", h.Interval)
+	if h.Interval > 0 && h.Timeout > h.Interval && v.sound(at.key("timeout"), at.key("interval")) {
+		v.warn(at.key("timeout"), "is longer than interval, %s: the next probe waits until the one before has ended; "+
+			"write a longer interval or a shorter timeout, or leave timeout out", h.Interval)
 	}
 }
 

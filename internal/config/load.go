@@ -107,6 +107,7 @@ func load(files []File, s sources) (*Config, []Warning, error) {
 		c.decoded = report{problems: slices.Clone(v.problems), dropped: v.dropped}
 	}
 	v.content()
+	v.warnings = slices.DeleteFunc(v.warnings, func(w Warning) bool { return w.at != nil && !v.sound(w.at) })
 	sortProblems(v.warnings, func(w Warning) Problem { return w.Problem })
 	return c, v.warnings, v.err()
 }
@@ -162,6 +163,8 @@ var syntaxHints = []struct{ message, hint string }{
 	{"did not find expected ','", "is a bracket left open?"},
 	{"did not find expected node", "is a bracket left open?"},
 	{"unexpected end of stream", "is a quote left open?"},
+	{"found unknown escape character", `in double quotes a backslash begins an escape; write the text in single quotes, as in 'm\d'`},
+	{"did not find expected hexadecimal number", `in double quotes a backslash begins an escape; write the text in single quotes, as in 'm\d'`},
 	{"cannot start any token", "quote a text that starts with @, %, ` or another special character"},
 }
 

@@ -371,7 +371,8 @@ func TestWarnings(t *testing.T) {
 	f("deadlines: {deadline: 1m}", "")
 	f("deadlines: {deadline: 1m, first_token: 1m}", "")
 	f("health_checks: {probe_prompt: hi, interval: 0s}", "a.yaml:2:35: health_checks.interval: is 0, so probe_prompt is never sent")
-	f("health_checks: {interval: 2s}", "a.yaml:2:1: health_checks.timeout: is longer than interval, 2s: the next probe waits until the one before has ended")
+	f("health_checks: {interval: 2s, timeout: 3s}", "a.yaml:2:31: health_checks.timeout: is longer than interval, 2s: the next probe waits until the one before has ended; "+
+		"write a longer interval or a shorter timeout, or leave timeout out")
 }
 
 func TestDidYouMean(t *testing.T) {

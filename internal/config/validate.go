@@ -73,6 +73,17 @@ func (v *validator) warn(at *path, format string, args ...any) {
 	v.warning(v.where(at), at, format, args...)
 }
 
+// sound reports whether nothing is wrong with the settings: a warning must not rest on a value that is not the operator's.
+func (v *validator) sound(settings ...*path) bool {
+	for _, at := range settings {
+		name := at.String()
+		if slices.ContainsFunc(v.problems, func(p Problem) bool { return p.Path == name }) {
+			return false
+		}
+	}
+	return true
+}
+
 // missing reports whether key was not written in the section at. A section with a problem of its own, such as a
 // misspelt key, has nothing missing: one mistake gives one message.
 func (v *validator) missing(at *path, key string) bool {
@@ -100,7 +111,7 @@ func (v *validator) content() {
 	}
 	v.notNegative(root.keys("connections", "max"), c.Connections.Max)
 	v.notNegative(root.keys("connections", "per_address"), c.Connections.PerAddress)
-	if c.Connections.Max > 0 && c.Connections.PerAddress > c.Connections.Max {
+	if c.Connections.Max > 0 && c.Connections.PerAddress > c.Connections.Max && v.sound(root.keys("connections", "max"), root.keys("connections", "per_address")) {
 		v.warn(root.keys("connections", "per_address"), "never takes effect: connections.max is %d", c.Connections.Max)
 	}
 	if c.H2C && c.TLS.On() {
@@ -150,7 +161,7 @@ func (v *validator) deadlines(at *path, d Deadlines) {
 	v.positive(at.key("between_tokens"), d.BetweenTokens)
 	v.positive(at.key("response"), d.Response)
 	v.positive(at.key("connect"), d.Connect)
-	if v.written(at.key("first_token")) && d.FirstToken > d.Deadline {
+	if v.written(at.key("first_token")) && d.FirstToken > d.Deadline && v.sound(at.key("first_token"), at.key("deadline")) {
 		v.warn(at.key("first_token"), "%s never takes effect: deadline ends a request without content after %s", d.FirstToken, d.Deadline)
 	}
 }

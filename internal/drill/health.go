@@ -201,7 +201,7 @@ func flapping(_ context.Context, b *Bench) (Measured, error) {
 }
 
 func liar(_ context.Context, b *Bench) (Measured, error) {
-	b.set(settings{"strategy": "round_robin", "health_checks": settings{"interval": "200ms"}})
+	b.set(settings{"strategy": "round_robin", "health_checks": settings{"interval": "200ms", "timeout": "3s"}})
 	es := b.fleet(3, mock.Config{BaseLatency: 5 * time.Millisecond}, settings{"kind": "vllm"})
 	x := b.serve()
 	b.fault(es[0], mock.Fault{Kind: "status", Status: 500})
@@ -215,7 +215,7 @@ func liar(_ context.Context, b *Bench) (Measured, error) {
 }
 
 func sickPage(_ context.Context, b *Bench) (Measured, error) {
-	b.set(settings{"health_checks": settings{"interval": "100ms"}})
+	b.set(settings{"health_checks": settings{"interval": "100ms", "timeout": "3s"}})
 	es := b.fleet(2, mock.Config{BaseLatency: 5 * time.Millisecond}, settings{"kind": "vllm"})
 	x := b.serve()
 	f := b.flow(x, 100, request{})
