@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// load is a random workload: what is done to an engine, in order of time.
+type op struct {
+	at     time.Duration
+	submit *Sequence
+	cancel uint64
+	slow   float64
+}
+
+// randomOps draws n requests in sessions of several turns that share system prompts, some with an odd tail, some cancelled, and a
+// change of pace now and then. every is the mean time between requests. IDs are in order of arrival.
+func randomOps(seed uint64, c Config, n int, every time.Duration) []op {
+	r := rand.New(rand.NewPCG(seed, 0))
+	room := min(c.room(), 4*c.StepTokens+2*c.Blocks*c.BlockTokens/3)
+	type session struct {
+		chain  []uint64
+		tokens int
+	}
+	var sessions []session
+	var ops []op
+	at := time.Duration(0)
+	for id := uint64(1); id <= uint64(n); id++ {
+		at += time.Duration(r.ExpFloat64() * float64(every))
+		var s session
+		if len(sessions) > 0 && r.IntN(3) > 0 {
+			s = sessions[r.IntN(len(sessions))]
+		} else {
+			k := r.IntN(4)
+			s = session{chain: chain(1000+uint64(r.IntN(3)), k), tokens: k * c.BlockTokens}
+		}
+		prompt := s.tokens + 1 + r.IntN(6*c.BlockTokens)
+		output := 1 + r.IntN(5*c.BlockTokens)
+		if prompt+output > room {
+			prompt, output = 1+r.IntN(room/2), 1+r.IntN(room/2)
+			s = session{}
+		}
+		full, all := prompt/c.BlockTokens, (prompt+output)/c.BlockTokens
+		hashes := append(slices.Clone(s.chain), chain(id<<8, all-len(s.chain))...)
+		q := &Sequence{ID: id, PromptTokens: prompt, OutputTokens: output, Prompt: hashes[:full], EachToken: r.IntN(20) == 0}
+		if r.IntN(3) > 0 {
+			q.Output = hashes[full:]
+			sessions = append(sessions, session{hashes[:(prompt+output-1)/c.BlockTokens], prompt + output})
+		}
+		ops = append(ops, op{at: at, submit: q})
+		if r.IntN(10) == 0 {
+			ops = append(ops, op{at: at + time.Duration(r.ExpFloat64()*float64(5*every)), cancel: id})
+		}
+		if r.IntN(30) == 0 {
+			ops = append(ops, op{at: at + 1, slow: 0.5 + r.Float64()})
+		}
+	}
+	slices.SortStableFunc(ops, func(a, b op) int { return int(a.at - b.at) })
+	return ops
+}
+
+// drive applies ops to a new engine until it is idle, and returns all events and the loads seen after each operation. What is done at
+// the end of a step comes before it. after is called after each step.
+func drive(t *testing.T, c Config, ops []op, after func(e *Engine, now time.Duration, events []Event)) (events []Event, loads []Load) {
+	t.Helper()
+	e := newEngine(t, c)
+	for steps := 0; ; steps++ {
+		if steps > 1_000_000 {
+			t.Fatal("the engine does not come to an end")
+		}
+		at, busy := e.Next()
+		if !busy && len(ops) == 0 {
+			return events, loads
+		}
+		if !busy || len(ops) > 0 && ops[0].at <= at {
+			o := ops[0]
+			ops = ops[1:]
+			switch {
+			case o.submit != nil:
+				if err := e.Submit(o.at, *o.submit); err != nil {
+					t.Fatal(err)
+				}
+			case o.slow > 0:
+				e.Slow(o.at, o.slow)
+			default:
+				e.Cancel(o.at, o.cancel)
+			}
+			loads = append(loads, e.Load(o.at))
+			continue
+		}
+		got := e.Step(at)
+		events = append(events, got...)
+		if after != nil {
+			after(e, at, got)
+		}
+	}
+}
+
+// engines are small engines under pressure: few blocks, few places, small budgets.
+func engines() map[string]Config {
+	m := map[string]Config{}
+	for s := Mixed; s <= Legacy; s++ {
+		for name, change := range map[string]func(*Config){
+			"":             func(*Config) {},
+			"/little KV":   func(c *Config) { c.Blocks = 16 },
+			"/watermark":   func(c *Config) { c.Blocks, c.Watermark = 24, 0.2 },
+			"/few places":  func(c *Config) { c.MaxSequences, c.Slots = 2, 1 },
+			"/small steps": func(c *Config) { c.StepTokens, c.MicroBatch = 8, 4 },
+			"/cold":        func(c *Config) { c.Load, c.WarmUpSteps, c.WarmUpFactor = time.Second, 20, 3 },
+			"/curve": func(c *Config) {
+				c.Timing.Decode = func(use float64) float64 { return 1e-3 + use*(2-use)*7e-3 }
+			},
+		} {
+			c := Config{
+				Timing:    Timing{Base: 1.7e-3, Prefill: 1.1e-3, Token: 1.3e-4, Pair: 1e-7, Sequence: 3.1e-4, Context: 1.9e-6},
+				Scheduler: s, StepTokens: 64, MicroBatch: 16, MaxSequences: 8, Slots: 4, BlockTokens: 8, Blocks: 120,
+			}
+			change(&c)
+			m[s.String()+name] = c
+		}
+	}
+	return m
+}
+
+// each runs check on all engines with some seeds, at low load, near the edge and above it.
+func each(t *testing.T, check func(t *testing.T, c Config, ops []op)) {
+	for name, c := range engines() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(6) {
+				every := []time.Duration{400, 60, 8}[seed%3] * time.Millisecond
+				check(t, c, randomOps(seed, c, 150, every))
+				if t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+		})
+	}
+}
+
+// TestSpansChangeNothing compares an engine that takes alike steps at once with one that takes each alone.
+func TestSpansChangeNothing(t *testing.T) {
+	each(t, func(t *testing.T, c Config, ops []op) {
+		c.span = 1
+		wantEvents, wantLoads := drive(t, c, ops, nil)
+		for _, span := range []int{3, maxSpan} {
+			c.span = span
+			events, loads := drive(t, c, ops, nil)
+			same(t, fmt.Sprint("events at span ", span), events, wantEvents)
+			same(t, fmt.Sprint("loads at span ", span), loads, wantLoads)
+		}
+	})
+}
+
+func same[T comparable](t *testing.T, what string, got, want []T) {
+	t.Helper()
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Errorf("%s: number %d is %+v, want %+v", what, i, got[i], want[i])
+			return
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s: %d, want %d", what, len(got), len(want))
+	}
+}
+
+// TestNothingIsLost checks that each request ends once with all its tokens, in order of time, and that first tokens come
+// in order of arrival.
+func TestNothingIsLost(t *testing.T) {
+	each(t, func(t *testing.T, c Config, ops []op) {
+		requests, cancelled := map[uint64]Sequence{}, map[uint64]bool{}
+		for _, o := range ops {
+			if o.submit != nil {
+				requests[o.submit.ID] = *o.submit
+			} else if o.cancel != 0 {
+				cancelled[o.cancel] = true
+			}
+		}
+		events, loads := drive(t, c, ops, func(e *Engine, now time.Duration, _ []Event) {
+			l := e.Load(now)
+			if _, busy := e.Next(); busy != (l.Running+l.Waiting > 0) {
+				t.Fatalf("busy is %v with %+v", busy, l)
+			}
+			if !busyMemory(c, l) {
+				t.Fatalf("memory: %+v", l)
+			}
+		})
+		tokens := map[uint64]int{}
+		done := map[uint64]bool{}
+		var last time.Duration
+		var newest uint64
+		for _, ev := range events {
+			s := requests[ev.ID]
+			if ev.At < last || done[ev.ID] {
+				t.Fatalf("%+v comes after %v, or after its end", ev, last)
+			}
+			last = ev.At
+			switch ev.Kind {
+			case FirstToken:
+				if ev.ID < newest || ev.Tokens != 1 || ev.CachedTokens >= s.PromptTokens {
+					t.Fatalf("first token %+v after the one of %d", ev, newest)
+				}
+				newest = ev.ID
+				tokens[ev.ID]++
+			case Token:
+				tokens[ev.ID]++
+				if !s.EachToken || ev.Tokens != tokens[ev.ID] {
+					t.Fatalf("%+v as token %d, asked for: %v", ev, tokens[ev.ID], s.EachToken)
+				}
+			case Done:
+				if s.OutputTokens > 1 {
+					tokens[ev.ID]++
+				}
+				if ev.Tokens != s.OutputTokens || s.EachToken && tokens[ev.ID] != s.OutputTokens {
+					t.Fatalf("%+v ends after %d tokens, want %d", ev, tokens[ev.ID], s.OutputTokens)
+				}
+				done[ev.ID] = true
+			}
+		}
+		for id := range requests {
+			if !done[id] && !cancelled[id] {
+				t.Fatalf("request %d never ended", id)
+			}
+		}
+		if len(loads) != len(ops) {
+			t.Fatalf("%d loads, want %d", len(loads), len(ops))
+		}
+	})
+}
+
+// busyMemory reports whether the blocks of l can be.
+func busyMemory(c Config, l Load) bool {
+	if l.Used < 0 || l.Cached < 0 || l.Running == 0 && l.Used != 0 {
+		return false
+	}
+	if c.Scheduler == Legacy {
+		return l.Cached <= l.Blocks
+	}
+	return l.Used+l.Cached <= l.Blocks
+}
+
+// TestBlocksAddUp recounts the blocks after every step from the sequences and the table.
+func TestBlocksAddUp(t *testing.T) {
+	each(t, func(t *testing.T, c Config, ops []op) {
+		if c.Scheduler != Mixed && c.Scheduler != PrefillFirst {
+			t.Skip("no shared blocks")
+		}
+		drive(t, c, ops, func(e *Engine, _ time.Duration, _ []Event) {
+			b := e.model.(*batching)
+			k := b.mem.(*blockCache)
+			private, refs := 0, map[int32]int32{}
+			for _, j := range b.running {
+				private += j.blocks - len(j.held)
+				if j.blocks*c.BlockTokens < j.kv || len(j.held)*c.BlockTokens > j.kv {
+					t.Fatalf("request %d computed %d tokens, has %d blocks, shares %d", j.ID, j.kv, j.blocks, len(j.held))
+				}
+				for i, at := range j.held {
+					refs[at]++
+					if h, _ := j.hash(i); k.blocks[at].hash != h {
+						t.Fatalf("request %d holds %x as block %d, want %x", j.ID, k.blocks[at].hash, i, h)
+					}
+				}
+			}
+			for i := range b.waiting.len() {
+				if j := b.waiting.at(i); j.blocks != 0 || len(j.held) != 0 {
+					t.Fatalf("request %d waits and holds %d blocks", j.ID, j.blocks)
+				}
+			}
+			cached := 0
+			for h, i := range k.table {
+				if k.blocks[i].hash != h || k.blocks[i].refs != refs[i] {
+					t.Fatalf("block %x: %+v, held by %d", h, k.blocks[i], refs[i])
+				}
+				if refs[i] == 0 {
+					cached++
+				}
+			}
+			listed := 0
+			for i := k.blocks[0].next; i != 0; i = k.blocks[i].next {
+				listed++
+			}
+			if private != k.private || len(refs) != k.pinned || cached != k.cached || listed != cached || len(k.table) != k.pinned+k.cached {
+				t.Fatalf("private %d, pinned %d, cached %d in the list %d, table %d; counted %d, %d, %d",
+					private, len(refs), cached, listed, len(k.table), k.private, k.pinned, k.cached)
+			}
+			if k.private+k.pinned+k.cached > k.capacity {
+				t.Fatalf("%d + %d + %d blocks of %d", k.private, k.pinned, k.cached, k.capacity)
+			}
+		})
+	})
+}
+
+// TestFirstComeFirstServed checks the order of what runs and waits, that the oldest gets on in every step, however often others are preempted (so
+// no livelock can be), and that nothing waits that would fit.
+func TestFirstComeFirstServed(t *testing.T) {
+	each(t, func(t *testing.T, c Config, ops []op) {
+		if c.Scheduler == FIFO {
+			t.Skip("TestNothingIsLost checks its order")
+		}
+		var oldest uint64
+		var progress int
+		drive(t, c, ops, func(e *Engine, _ time.Duration, _ []Event) {
+			b := e.model.(*batching)
+			var order []uint64
+			for _, j := range b.running {
+				order = append(order, j.ID)
+			}
+			for i := range b.waiting.len() {
+				order = append(order, b.waiting.at(i).ID)
+			}
+			if !slices.IsSorted(order) {
+				t.Fatalf("runs and waits as %v", order)
+			}
+			if len(b.running) == 0 {
+				if len(order) > 0 {
+					t.Fatalf("%v wait and nothing runs", order)
+				}
+				return
+			}
+			j := b.running[0]
+			stalled := c.Scheduler == PrefillFirst && j.decoding() && len(b.now.chunks) > 0
+			if j.ID == oldest && j.kv+j.generated <= progress && !stalled && b.now.steps > 0 && progress >= 0 {
+				t.Fatalf("request %d stands at %d", oldest, progress)
+			}
+			oldest, progress = j.ID, j.kv+j.generated
+			if stalled {
+				progress = -1
+			}
+			tokens := b.now.decodes
+			for _, c := range b.now.chunks {
+				tokens += c.n
+			}
+			if b.waiting.len() == 0 || b.now.preempted || tokens == c.StepTokens || len(b.running) == c.maxSequences() || stalled {
+				return
+			}
+			k, ok := b.mem.(*blockCache)
+			if !ok {
+				t.Fatalf("%v wait and could run", order)
+			}
+			head := *b.waiting.first()
+			head.held = nil
+			if k.admit(&head, false) {
+				t.Fatalf("request %d waits, and fits into %d blocks", head.ID, k.room())
+			}
+		})
+	})
+}
