@@ -98,7 +98,7 @@ func (a *App) probed(r health.Result) {
 	case r.Verdict == health.Failed:
 		log.Warn("a probe failed", "reason", r.Reason)
 	case r.Verdict == health.Missed:
-		log.Warn("a probe was answered, but not as health_checks.probe_expect says")
+		log.Warn("a probe was answered, but not as health_checks.probe_expect says", "answer", r.Said, "expected", r.Expected)
 	case r.Verdict == health.OK && (r.Before == health.Failed || r.Before == health.Missed):
 		log.Info("probes succeed again")
 	case r.Reason == llm.ClientFault.String():

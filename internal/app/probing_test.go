@@ -155,7 +155,10 @@ func TestExpectedAnswer(t *testing.T) {
 	}
 	w.reload(fmt.Sprintf(text, "yes, very"))
 	w.await("it is degraded", func() bool { return w.find("a/m").Breaker.State == route.Degraded })
-	w.logged("a probe was answered, but not as health_checks.probe_expect says", "a/m")
+	w.logged("a probe was answered, but not as health_checks.probe_expect says", "a/m", "answer:[parrot", "expected:yes, very")
+	if n := len(w.lines("a probe was answered, but not as health_checks.probe_expect says")); n != 1 {
+		t.Errorf("%d lines for one change", n)
+	}
 	if a := w.do(http.MethodPost, w.url+"/v1/messages", body("m", `,"max_tokens":5`)); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
 	}

@@ -137,16 +137,17 @@ func (p *Plan) judge(ctx context.Context, e *Endpoint, res *http.Response, a *an
 		return r
 	}
 	r.Verdict = OK
-	if p.Expect != nil && !p.matches(a) {
-		r.Verdict, r.Reason = Missed, mismatch
+	if p.Expect != nil {
+		if w := said(a.bytes, a.stream != nil); !p.matches(a, w) {
+			r.Verdict, r.Reason, r.Said, r.Expected = Missed, mismatch, e.shown(w), p.Expect.String()
+		}
 	}
 	return r
 }
 
-// matches reports whether an answer is as expected, also where it says nothing, and was cut off before by the timeout or the
+// matches reports whether an answer, which says w, is as expected, also where it says nothing, and was cut off before by the timeout or the
 // limit of tokens, or is of a model that only thought.
-func (p *Plan) matches(a *answer) bool {
-	w := said(a.bytes, a.stream != nil)
+func (p *Plan) matches(a *answer, w words) bool {
 	return p.Expect.MatchString(w.text) || a.broke != nil || (w.cut || w.thought) && strings.TrimSpace(w.text) == ""
 }
 

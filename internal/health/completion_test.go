@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"evenkeel/internal/llm"
+	"evenkeel/internal/secret"
 	"evenkeel/internal/upstream"
 )
 
@@ -45,7 +46,7 @@ func ask(t *testing.T, p Plan, kindName string, reply func(*upstream.Stop, *upst
 	synctest.Test(t, func(*testing.T) {
 		p.Timeout, p.Prompt, p.MaxTokens = 3*time.Second, "ready?", 16
 		e := &Endpoint{Name: "a", URL: "http://a", Kind: kind(kindName), Header: http.Header{}, Caller: &fake{reply: reply}}
-		e.Header.Set(e.Kind.CredentialHeader, "sk")
+		e.Header.Set(e.Kind.CredentialHeader, e.Kind.CredentialPrefix+"sk-of-the-endpoint")
 		begun := time.Now()
 		r = p.ask(context.Background(), e, &Deployment{ID: "a/m", Model: "m"})
 		took = time.Since(begun)
@@ -166,6 +167,23 @@ func TestExpectation(t *testing.T) {
 	f("yes", OK, piece("well, "), "...")
 	f("yes", Missed, piece("ye"), "data: {\"choices\":[{\"delta\":{\"content\":\ndata: \"-s\"}}]}\n\n", stop, done)
 	f("ye-s", OK, piece("ye"), "data: {\"choices\":[{\"delta\":{\"content\":\r\ndata: \"-s\"}}]}\r\n\r\n", stop, done)
+}
+
+// TestWhatWasSaid: an answer that is not as expected is told, cut, without thoughts; one that is, is not.
+func TestWhatWasSaid(t *testing.T) {
+	f := func(answer, want, expected string) {
+		t.Helper()
+		r, _ := ask(t, Plan{Expect: regexp.MustCompile("(?i)yes")}, "vllm", answering(200, events, chunk(`"content":"`+answer+`"`, ""), chunk("", "stop"), done))
+		if r.Said != want || r.Expected != expected {
+			t.Errorf("%q: got %q and %q, want %q and %q", answer, r.Said, r.Expected, want, expected)
+		}
+	}
+	f("Yes.", "", "")
+	f("my key is s\\u006b-of-the-endpoint", secret.Redacted, "(?i)yes")
+	f("", "", "(?i)yes")
+	f("<think>yes?</think>No,\\nit is not", "No,\nit is not", "(?i)yes")
+	f(strings.Repeat("ü", 80), strings.Repeat("ü", 80), "(?i)yes")
+	f(strings.Repeat("ü", 81), strings.Repeat("ü", 80)+"...", "(?i)yes")
 }
 
 // TestTokens are the engine's own if it reports them.

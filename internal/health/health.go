@@ -65,6 +65,8 @@ type Result struct {
 	Name          string // of the endpoint, or ID of the deployment
 	Verdict       Verdict
 	Reason        string        // why it is not OK, of a fixed set: an error class or one of those below
+	Said          string        // of one that was missed: how the answer begins, without what the model thought
+	Expected      string        // and what it should match
 	Before        Verdict       // of the one before, "" = it is the first
 	Changed       bool          // the one before came to another verdict or had another reason
 	TTFT          time.Duration // 0 = not measured

@@ -3,6 +3,8 @@ package health
 import (
 	"encoding/json"
 	"strings"
+
+	"evenkeel/internal/secret"
 )
 
 // event is what matters of an answer, or of one event of it, in the words of OpenAI and of Anthropic.
@@ -96,6 +98,29 @@ func said(body []byte, events bool) words {
 		read(data)
 	}
 	return w.saying(b.String())
+}
+
+// mostSaid is how much of an answer is repeated, in characters.
+const mostSaid = 80
+
+// shown is how what e said begins. One that says its credential is not repeated.
+func (e *Endpoint) shown(w words) string {
+	key := strings.TrimPrefix(e.Header.Get(e.Kind.CredentialHeader), e.Kind.CredentialPrefix)
+	if f := secret.NewFinder(secret.New(key)); f.In([]byte(w.text)) {
+		return secret.Redacted
+	}
+	return w.beginning()
+}
+
+// beginning is how the text begins, for people.
+func (w words) beginning() string {
+	n := 0
+	for i := range w.text {
+		if n++; n > mostSaid {
+			return w.text[:i] + "..."
+		}
+	}
+	return w.text
 }
 
 // Models whose server does not tell thoughts from the answer write them between these. The first one may stand in the prompt.
