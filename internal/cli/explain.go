@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -28,6 +30,9 @@ its certificate, unless the system knows it; --cert and --key are your own certi
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError{fmt.Errorf("explain takes one ID, or the word last; got %d arguments", len(args))}
+			}
+			if strings.TrimSpace(args[0]) == "" {
+				return usageError{errors.New("the ID is empty; write the one in the response header x-evenkeel-id or in the log, or the word last for the request that ended last")}
 			}
 			return nil
 		},

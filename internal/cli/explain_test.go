@@ -19,6 +19,14 @@ import (
 	"evenkeel/tests/certs"
 )
 
+func TestExplainWithoutAnID(t *testing.T) {
+	for _, id := range []string{"", " "} {
+		if code, _, errs := command("explain", id); code != exitUsage || !strings.Contains(errs, "the ID is empty; write the one in the response header x-evenkeel-id") {
+			t.Errorf("%q: exit code %d\n%s", id, code, errs)
+		}
+	}
+}
+
 func TestExplainARunningBalancer(t *testing.T) {
 	one := engine(t, mock.Config{Name: "one", Models: []string{"m"}, OutputTokens: 3})
 	two := engine(t, mock.Config{Name: "two", Models: []string{"m"}, OutputTokens: 3})
