@@ -203,7 +203,7 @@ func serveAfter(cmd *cobra.Command, f serveFlags, urls []string, heir *app.Heir,
 	r.seen.Tried(c, true)
 	defer r.start(cmd.Context(), hangup)()
 	defer handOverOn(cmd.Context(), upgrade, a, logger)()
-	logger.Info("evenkeel starts", "version", Version(), "serving", a.Summary(), "strategy", c.Strategy.Name, limits(a))
+	logger.Info("evenkeel starts", "version", Version(), "pid", os.Getpid(), "serving", a.Summary(), "strategy", c.Strategy.Name, limits(a))
 	drain, stop := cutWhenAskedAgain(cmd.Context(), a, logger)
 	defer stop()
 	if err := a.Run(drain, listeners); err != nil {
