@@ -137,7 +137,7 @@ func (a *App) servers() (data, admin, metrics *http.Server) {
 	data.ConnContext = proxy.ConnContext
 	admin = a.server(console.Handler(console.Options{
 		Ring: a.ring, Metrics: a.metrics.Handler(), View: func() route.View { return a.router.View(time.Now()) },
-		Order: a.order, Unlisted: a.isUnlisted, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
+		Order: a.order, Unlisted: a.isUnlisted, Silent: a.silent, Version: a.version, Ready: a.Ready, Hosts: append(adminHosts(c.Admin), a.listeners.admin.identity.names()...),
 	}))
 	return data, admin, a.server(a.metrics.Handler())
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"evenkeel/internal/config"
+	"evenkeel/internal/console"
 	"evenkeel/internal/discovery"
 )
 
@@ -54,4 +55,32 @@ func (a *App) isUnlisted(endpoint, upstream string) bool {
 		}
 	}
 	return false
+}
+
+// silent lists the endpoints that have no deployment, in order of the fleet, and why: most often they have not answered yet.
+func (a *App) silent() (found []console.Silent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.current.Load()
+	serving := map[string]bool{}
+	for _, p := range g.pools {
+		for i := range p.Deployments {
+			serving[p.Deployments[i].Endpoint] = serving[p.Deployments[i].Endpoint] || p.Model != "" // that is for requests without one
+		}
+	}
+	for i := range g.fleet.Endpoints {
+		e := &g.fleet.Endpoints[i]
+		if serving[e.Name] {
+			continue
+		}
+		s := console.Silent{Endpoint: e.Name, URL: e.URL, Reason: "it has not been asked yet"}
+		switch r, known := a.reports[e.Name]; {
+		case known && r.Err != nil:
+			s.Reason = r.Err.Error()
+		case known:
+			s.Reason = "it lists no models"
+		}
+		found = append(found, s)
+	}
+	return found
 }

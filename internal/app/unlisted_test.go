@@ -1,7 +1,9 @@
 package app
 
 import (
+	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,4 +47,30 @@ func TestProviderThatTheEndpointDoesNotList(t *testing.T) {
 	if got := log.taken(); !strings.Contains(got, "provider_model=org/model-7 hint=") || strings.Count(got, "level=") != 1 {
 		t.Errorf("after a reload: %s", got)
 	}
+}
+
+// TestSilentEndpoints: who looks for an endpoint that has no deployment is told why it has none.
+func TestSilentEndpoints(t *testing.T) {
+	c := parse(t, "endpoints: {e: {url: 'http://127.0.0.1:1'}, f: {url: 'http://127.0.0.1:2'}, g: {url: 'http://127.0.0.1:3', models: [m]}}")
+	a, err := New(c, Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := targets(a.current.Load().Config)
+	expect := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, s := range a.silent() {
+			got = append(got, s.Endpoint+": "+s.Reason)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	expect("e: it has not been asked yet", "f: it has not been asked yet")
+	a.found(discovery.Report{Target: targets[0], Err: errors.New("connection refused")})
+	a.found(discovery.Report{Target: targets[1], Reachable: true, Kind: "openai-compatible"})
+	expect("e: connection refused", "f: it lists no models")
+	a.found(discovery.Report{Target: targets[0], Reachable: true, Kind: "openai-compatible", Models: []discovery.ModelInfo{{ID: "m"}}})
+	expect("f: it lists no models")
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Ready   func() error      // why requests should not be sent here, nil if they may; nil = always ready
 	// Unlisted reports whether an endpoint is known to list models, but not this one that it is to serve; nil = never.
 	Unlisted func(endpoint, model string) bool
+	// Silent lists the endpoints of which nothing is known that they could serve, and why; nil = there are none.
+	Silent func() []Silent
 	// Order carries out an order about a deployment, an endpoint or a credential; by says who gives it. Nil: orders are not taken.
 	Order   func(kind, name string, o route.Override, by string) error
 	Version string
@@ -48,6 +50,9 @@ func Handler(o Options) http.Handler {
 	}
 	if o.Unlisted == nil {
 		o.Unlisted = func(string, string) bool { return false }
+	}
+	if o.Silent == nil {
+		o.Silent = func() []Silent { return nil }
 	}
 	c := &console{o}
 	mux := http.NewServeMux()
@@ -165,6 +170,10 @@ func (c *console) deployments(w http.ResponseWriter, r *http.Request) {
 
 func (c *console) fleet(w http.ResponseWriter, r *http.Request) {
 	f := describe(c.View(), c.Unlisted, c.Now())
+	for _, s := range c.Silent() {
+		s.URL = bareURL(s.URL)
+		f.Silent = append(f.Silent, s)
+	}
 	c.answer(w, r, f, f.Text)
 }
 

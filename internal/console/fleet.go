@@ -17,9 +17,17 @@ type Fleet struct {
 	Epoch       uint64         `json:"epoch"`
 	Deployments []Deployment   `json:"deployments"`
 	Scopes      []Scope        `json:"scopes"`
+	Silent      []Silent       `json:"silent,omitempty"`
 	Waiting     map[string]int `json:"waiting"` // requests in the queue, by model
 
 	now time.Time
+}
+
+// Silent is an endpoint of the configuration that has no deployment: nobody knows what it could serve.
+type Silent struct {
+	Endpoint string `json:"endpoint"`
+	URL      string `json:"url"` // without credentials
+	Reason   string `json:"reason"`
 }
 
 // Deployment is how one deployment stands.
@@ -175,6 +183,13 @@ func (f *Fleet) Text() string {
 			})
 		}
 		text += "\n" + table("", right, rows)
+	}
+	if len(f.Silent) > 0 {
+		rows = [][]string{{"endpoint", "serves nothing yet, since"}}
+		for _, s := range f.Silent {
+			rows = append(rows, []string{clean(s.Endpoint), clean(s.Reason)})
+		}
+		text += "\n" + table("", nil, rows)
 	}
 	for _, model := range slices.Sorted(maps.Keys(f.Waiting)) {
 		text += fmt.Sprintf("\n%s in the queue for %s", count(f.Waiting[model], "request"), modelText(model))
