@@ -1,0 +1,335 @@
+package sim
+
+import (
+	"strconv"
+	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+)
+
+// client is one request and the shell of its exchange, as internal/proxy is one over sockets. A client is used again for
+// other requests.
+type client struct {
+	x       exchange.Exchange
+	plan    exchange.Plan
+	facts   route.Facts
+	request Request
+	ordinal int // among the requests that count; -1 = it does not
+	index   int32
+	gen     uint32 // counts its requests: events of an earlier one are void
+	at      *balancer
+	flights [2]flight
+	dials   int           // jobs that servers were given for it
+	armed   time.Duration // when its alarm is planned, -1 = it is not
+	waiting bool
+}
+
+// flight is the attempt on one lane.
+type flight struct {
+	id         uint64 // of the job
+	lease      *route.Lease
+	deployment *deployment
+	running    bool          // the server has it
+	first      time.Duration // when its first content came, -1 = none did
+	end        exchange.End
+}
+
+// Job ids tell the client and the lane, and never come again.
+const (
+	laneBits  = 1
+	indexBits = 31
+)
+
+func (c *client) jobID(lane exchange.Lane, serial uint64) uint64 {
+	return serial<<(indexBits+laneBits) | uint64(c.index)<<laneBits | uint64(lane)
+}
+
+// flightOf finds the attempt of a job, nil if it is over.
+func (f *Fleet) flightOf(id uint64) (*client, exchange.Lane, *flight) {
+	c, lane := f.clients[id>>laneBits&(1<<indexBits-1)], exchange.Lane(id&1)
+	if fl := &c.flights[lane]; fl.running && fl.id == id {
+		return c, lane, fl
+	}
+	return nil, 0, nil
+}
+
+// client returns one that has no request.
+func (f *Fleet) client() *client {
+	if n := len(f.free); n > 0 {
+		c := f.clients[f.free[n-1]]
+		f.free = f.free[:n-1]
+		return c
+	}
+	c := &client{index: int32(len(f.clients))}
+	c.plan = f.o.Plan
+	c.plan.Models = []string{model}
+	c.plan.Notify = func() { f.plan(f.now, granted, c.index, c.gen) }
+	if c.plan.MaxAttempts == 0 {
+		c.plan.MaxAttempts = 1
+	}
+	f.clients = append(f.clients, c)
+	return c
+}
+
+// assumedBytesPerToken is how much text a token stands for in a simulated prompt: English prose.
+const assumedBytesPerToken = 4
+
+// begin starts the exchange of the client's request.
+func (f *Fleet) begin(c *client, b *balancer) {
+	r := &c.request
+	f.running++
+	c.at, c.armed, c.dials, c.waiting = b, -1, 0, false
+	c.facts = route.Facts{
+		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: model, API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
+		PromptBytes: assumedBytesPerToken * r.PromptTokens, Prefix: r.Prompt,
+	}
+	c.x.Reset(b.router, b.budget, &c.plan, &c.facts)
+	f.tell(c, exchange.Event{Kind: exchange.Started})
+}
+
+// notice takes an event of the clock that is about a client.
+func (f *Fleet) notice(c *client, k eventKind) {
+	switch k {
+	case alarm:
+		c.armed = -1
+		f.tell(c, exchange.Event{Kind: exchange.Timer})
+	case granted:
+		f.tell(c, exchange.Event{Kind: exchange.Granted})
+	case endedMain:
+		f.ended(c, exchange.Main)
+	case endedHedge:
+		f.ended(c, exchange.Hedge)
+	case progress:
+		f.grown(c)
+	}
+}
+
+// tell reports an event to the client's exchange and does what that leads to.
+func (f *Fleet) tell(c *client, e exchange.Event) {
+	over := false
+	for _, a := range c.x.Next(wall(f.now), e) {
+		switch a.Kind {
+		case exchange.Dispatch:
+			f.dispatch(c, a.Lane, a.Lease)
+		case exchange.Wait:
+			f.wait(c)
+		case exchange.Cancel:
+			f.cancel(c, a.Lane)
+		case exchange.Commit: // what a server reports is passed on as it comes
+		case exchange.Finish, exchange.Fail:
+			over = true
+		}
+	}
+	if over {
+		f.finish(c)
+		return
+	}
+	f.arm(c)
+}
+
+// arm plans the client's alarm, if it is due sooner than planned. A later time is found when it goes off, as in the proxy.
+func (f *Fleet) arm(c *client) {
+	wake := c.x.Wake()
+	if wake.IsZero() {
+		return
+	}
+	if at := wake.Sub(Epoch); c.armed < 0 || at < c.armed {
+		c.armed = at
+		f.plan(at, alarm, c.index, c.gen)
+	}
+}
+
+func (f *Fleet) wait(c *client) {
+	if c.waiting {
+		return
+	}
+	c.waiting = true
+	if c.at.waiting++; !c.at.ticking {
+		c.at.ticking = true
+		f.plan(f.now, tick, c.at.index, 0)
+	}
+}
+
+func (f *Fleet) waited(c *client) {
+	if c.waiting {
+		c.waiting = false
+		c.at.waiting--
+	}
+}
+
+// dispatch begins an attempt.
+func (f *Fleet) dispatch(c *client, lane exchange.Lane, l *route.Lease) {
+	f.waited(c)
+	d := f.deployments[f.byID[l.Deployment().ID]]
+	fl := &c.flights[lane]
+	*fl = flight{lease: l, deployment: d, first: -1}
+	d.picks++
+	switch d.state {
+	case Down:
+		f.end(c, lane, exchange.End{Class: llm.Connect, Outcome: route.Outcome{Verdict: route.DeploymentFault, Class: llm.Connect.String(), Fault: route.Unreachable}})
+		return
+	case Erring:
+		f.m.counts.Dispatched++
+		f.end(c, lane, exchange.End{Class: llm.ServerError, Sent: true, Held: true, Outcome: route.Outcome{
+			Verdict: route.DeploymentFault, Class: llm.ServerError.String(), Fault: route.Failure, Answered: true, Status: 500,
+		}})
+		return
+	}
+	f.m.counts.Dispatched++
+	fl.id, fl.running = c.jobID(lane, uint64(f.m.counts.Dispatched)), true
+	f.m.change(f.now, &d.load, 1)
+	d.server.Submit(f.now, Job{ID: fl.id, Attempt: c.dials, Request: &c.request})
+	c.dials++
+	f.watch(d)
+}
+
+// end plans the end of an attempt that no server works on.
+func (f *Fleet) end(c *client, lane exchange.Lane, e exchange.End) {
+	c.flights[lane].end = e
+	f.plan(f.now, endedMain+eventKind(lane), c.index, c.gen)
+}
+
+func (f *Fleet) ended(c *client, lane exchange.Lane) {
+	f.tell(c, exchange.Event{Kind: exchange.Ended, Lane: lane, End: &c.flights[lane].end})
+}
+
+// leave takes an attempt from its server's books.
+func (f *Fleet) leave(fl *flight) {
+	fl.running = false
+	f.m.change(f.now, &fl.deployment.load, -1)
+}
+
+// cancel stops an attempt. Its end follows.
+func (f *Fleet) cancel(c *client, lane exchange.Lane) {
+	fl := &c.flights[lane]
+	if !fl.running {
+		return // its end is on the way
+	}
+	fl.deployment.server.Cancel(f.now, fl.id)
+	f.leave(fl)
+	f.watch(fl.deployment)
+	f.end(c, lane, exchange.End{Class: llm.Reset, Sent: true, Broken: true, Outcome: route.Outcome{Answered: fl.first >= 0}})
+}
+
+// breakOff ends all attempts at a deployment: its process is gone.
+func (f *Fleet) breakOff(d *deployment) {
+	for _, c := range f.clients {
+		for lane := range c.flights {
+			fl := &c.flights[lane]
+			if !fl.running || fl.deployment != d {
+				continue
+			}
+			d.server.Cancel(f.now, fl.id)
+			f.leave(fl)
+			begun := fl.first >= 0
+			broken := route.Outcome{Verdict: route.DeploymentFault, Class: llm.Reset.String(), Fault: route.BrokeOff, Answered: begun}
+			if !begun {
+				broken.Fault = route.Reset
+			}
+			f.end(c, exchange.Lane(lane), exchange.End{Class: llm.Reset, Sent: true, Broken: true, Outcome: broken})
+		}
+	}
+	f.watch(d)
+}
+
+// reported takes one report of a deployment's server.
+func (f *Fleet) reported(d *deployment, r Report) {
+	c, lane, fl := f.flightOf(r.ID)
+	if c == nil {
+		return // it was given up
+	}
+	switch r.Kind {
+	case FirstToken:
+		fl.first = f.now
+		f.content(c, lane)
+	case Done:
+		if fl.first < 0 {
+			fl.first = f.now
+			f.content(c, lane)
+		}
+		f.leave(fl)
+		fl.end = exchange.End{Sent: true, Held: !c.x.Committed(), Outcome: route.Outcome{
+			Verdict: route.Success, Answered: true, Status: 200, Reported: true,
+			InputTokens: c.request.PromptTokens, CachedTokens: r.Cached, OutputTokens: r.Tokens,
+		}}
+		if c.facts.Stream {
+			c.x.Progress(wall(f.now), r.Tokens)
+		}
+		f.ended(c, lane)
+	}
+}
+
+// content tells of the first content of a streamed answer. Another answer is held until it is whole.
+func (f *Fleet) content(c *client, lane exchange.Lane) {
+	if c.facts.Stream {
+		f.tell(c, exchange.Event{Kind: exchange.Content, Lane: lane})
+		f.growing(c, lane)
+	}
+}
+
+// finish notes what came of a request and lets the client go.
+func (f *Fleet) finish(c *client) {
+	f.waited(c)
+	rec := c.x.Record()
+	c.x.Close(wall(f.now))
+	a := answer{ordinal: c.ordinal, request: &c.request, firstTo: f.now, lastTo: f.now, attempts: len(rec.Attempts)}
+	for i := range rec.Attempts {
+		if rec.Attempts[i].Hedge {
+			a.hedges++
+		}
+	}
+	if last := rec.Last(); last != nil {
+		o := &last.Outcome
+		a.prompt, a.cached, a.output = o.InputTokens, o.CachedTokens, o.OutputTokens
+	}
+	if !rec.Content.IsZero() {
+		a.firstTo = rec.Content.Sub(Epoch)
+	}
+	f.m.over(rec.Result, &a)
+	if f.o.Record != nil {
+		f.o.Record(&c.request, rec)
+	}
+	c.x.Forget()
+	c.gen++
+	c.request, c.flights = Request{}, [2]flight{}
+	f.free = append(f.free, c.index)
+	f.running--
+}
+
+// Grower is implemented by servers that produce an answer bit by bit.
+type Grower interface {
+	// Produced returns how many output tokens a job has by now.
+	Produced(now time.Duration, id uint64) int
+}
+
+// progressEvery is the grain of progress: a lease looks at it no more often.
+const progressEvery = 250 * time.Millisecond
+
+// growing plans to look at an answer that has begun.
+func (f *Fleet) growing(c *client, lane exchange.Lane) {
+	fl := &c.flights[lane]
+	if _, ok := f.server(fl).(Grower); ok {
+		f.plan(f.now+progressEvery, progress, c.index, c.gen)
+	}
+}
+
+func (f *Fleet) server(fl *flight) Server {
+	if fl.deployment == nil || !fl.running {
+		return nil
+	}
+	return fl.deployment.server
+}
+
+// grown reports the progress of the answer that was committed to.
+func (f *Fleet) grown(c *client) {
+	for lane := range c.flights {
+		fl := &c.flights[lane]
+		if g, ok := f.server(fl).(Grower); ok && fl.first >= 0 {
+			c.x.Progress(wall(f.now), g.Produced(f.now, fl.id))
+			f.plan(f.now+progressEvery, progress, c.index, c.gen)
+			return
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/route"
+)
+
+// model is the one that all deployments of a Fleet serve.
+const model = "m"
+
+// Options describe a simulation.
+type Options struct {
+	Seed      uint64
+	Servers   []Server       // one for each deployment; a Fleet takes them over
+	Weights   []float64      // of the deployments; nil = all 1
+	Limits    route.Limits   // of each deployment
+	Strategy  route.Strategy // of each balancer
+	Balancers int            // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
+	Router    route.Options  // of each
+	Plan      exchange.Plan  // of each request; Models and Notify are the Fleet's
+	Stream    bool           // requests ask for streamed answers
+	Budget    Budget
+	Source    Source
+	BurnIn    time.Duration // requests that come before are not measured
+	Goal      Goal
+	Faults    []Fault
+
+	// Record, if not nil, is told of each request that is over. The record may be kept.
+	Record func(*Request, *exchange.Record)
+}
+
+// Budget describes the retry budget of each balancer (exchange.NewBudget).
+type Budget struct {
+	Ratio    float64 // retries earned by each request
+	Smallest float64 // retries that may always be saved up
+	Hedges   float64 // hedges earned by each request
+}
+
+// Fault is something that befalls a deployment.
+type Fault struct {
+	At         time.Duration
+	Deployment int // index in Options.Servers
+	Kind       FaultKind
+	Server     Server // of Mended: what is there from then on, idle and cold; nil = what was there before
+}
+
+// FaultKind says what befalls.
+type FaultKind uint8
+
+// The kinds of fault. A deployment is in the state that the last one says.
+const (
+	Mended  FaultKind = iota // all is well
+	Down                     // connections are refused, and what runs there breaks off
+	Erring                   // each new request is answered with a 500 at once
+	Leaving                  // it is drained: by order nothing new, what runs may finish
+	Coming                   // and that order is taken back
+)
+
+// Fleet is a simulation: balancers before deployments. It is not safe for concurrent use.
+type Fleet struct {
+	clock
+	o           Options
+	balancers   []*balancer
+	deployments []*deployment
+	byID        map[string]int32
+	loads       []*load
+	clients     []*client
+	free        []int32 // indices of clients that have no request
+	running     int
+	upcoming    Request
+	exhausted   bool // there is no upcoming request
+	measuring   bool
+	ordinal     int // of the next request
+	first       int // ordinal of the first that counts
+	m           measure
+	policies    *rand.Rand
+	choices     *rand.Rand
+	reports     []Report
+}
+
+// balancer is one process of the product.
+type balancer struct {
+	index   int32
+	router  *route.Router
+	budget  *exchange.Budget
+	waiting int  // requests
+	ticking bool // a tick is planned
+}
+
+type deployment struct {
+	load
+	index  int32
+	id     string
+	server Server
+	state  FaultKind
+	due    time.Duration // when its step is planned, -1 = it is not
+	gen    uint32
+}
+
+// New returns a Fleet at time 0.
+func New(o Options) (*Fleet, error) {
+	if o.Balancers == 0 {
+		o.Balancers = 1
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	f := &Fleet{o: o, byID: map[string]int32{}, policies: stream(o.Seed, forPolicies), choices: stream(o.Seed, forBalancers)}
+	f.m = measure{goal: o.Goal, results: map[exchange.Result]int{}}
+	var described []route.Deployment
+	for i, s := range o.Servers {
+		d := &deployment{index: int32(i), server: s, due: -1}
+		endpoint := "e" + strconv.Itoa(i)
+		url := "http://" + endpoint
+		d.id = endpoint + "/" + model
+		f.deployments = append(f.deployments, d)
+		f.loads = append(f.loads, &d.load)
+		f.byID[d.id] = d.index
+		weight := 1.0
+		if o.Weights != nil {
+			weight = o.Weights[i]
+		}
+		described = append(described, route.Deployment{
+			ID: d.id, Endpoint: endpoint, URL: url, Model: model, Weight: weight, Limits: o.Limits,
+			Scopes: []route.Scope{{Kind: route.EndpointScope, Name: endpoint, URL: url}},
+		})
+	}
+	for i := range o.Balancers {
+		b := &balancer{index: int32(i), router: route.New(o.Router), budget: exchange.NewBudget(o.Budget.Ratio, o.Budget.Smallest)}
+		b.budget.Hedges(o.Budget.Hedges)
+		if _, err := b.router.Adopt(wall(0), []route.PoolSpec{{Model: model, Deployments: described, Strategy: o.Strategy}}); err != nil {
+			return nil, err
+		}
+		f.balancers = append(f.balancers, b)
+	}
+	for i, x := range o.Faults {
+		f.plan(x.At, fault, int32(i), 0)
+	}
+	if o.BurnIn > 0 {
+		f.plan(o.BurnIn, burnt, 0, 0)
+	} else {
+		f.measuring = true
+	}
+	f.fetch()
+	return f, nil
+}
+
+func (o *Options) check() error {
+	switch {
+	case len(o.Servers) == 0:
+		return errors.New("a simulation needs at least one server")
+	case o.Weights != nil && len(o.Weights) != len(o.Servers):
+		return fmt.Errorf("%d weights for %d servers", len(o.Weights), len(o.Servers))
+	case o.Strategy == nil:
+		return errors.New("a simulation needs a strategy")
+	case o.Source == nil:
+		return errors.New("a simulation needs a source of requests")
+	case o.Balancers < 1:
+		return fmt.Errorf("%d balancers: at least one is needed", o.Balancers)
+	case o.BurnIn < 0:
+		return fmt.Errorf("a burn-in of %v: it must not be negative", o.BurnIn)
+	}
+	for i, x := range o.Faults {
+		if x.Deployment < 0 || x.Deployment >= len(o.Servers) {
+			return fmt.Errorf("fault %d is about deployment %d, there are %d", i, x.Deployment, len(o.Servers))
+		}
+		if x.Kind > Coming {
+			return fmt.Errorf("fault %d is of the unknown kind %d", i, x.Kind)
+		}
+	}
+	return nil
+}
+
+// Run lets time pass up to and including until.
+func (f *Fleet) Run(until time.Duration) {
+	for {
+		e, ok := f.next(until)
+		if !ok {
+			break
+		}
+		f.handle(e)
+	}
+	f.now = max(f.now, until)
+}
+
+// Finish lets time pass until all requests are over that come up to and including last. It returns an error if some never
+// end: nobody serves them and no deadline holds.
+func (f *Fleet) Finish(last time.Duration) error {
+	f.Run(last)
+	f.exhausted = true // the arrival that is planned is void
+	f.m.freeze(f.now, f.loads)
+	for f.running > 0 {
+		e, ok := f.next(1<<63 - 1)
+		if !ok {
+			return fmt.Errorf("%d requests are never served: no server works on them and no deadline ends them", f.running)
+		}
+		f.handle(e)
+	}
+	return nil
+}
+
+// Now returns the time since the simulation began.
+func (f *Fleet) Now() time.Duration { return f.now }
+
+// Running returns how many requests are not over.
+func (f *Fleet) Running() int { return f.running }
+
+// InSystem returns how many attempts a deployment has now.
+func (f *Fleet) InSystem(deployment int) int { return f.deployments[deployment].inSystem }
+
+// View returns what a balancer knows.
+func (f *Fleet) View(balancer int) route.View { return f.balancers[balancer].router.View(wall(f.now)) }
+
+// Result sums up what was measured so far.
+func (f *Fleet) Result() *Result { return f.m.result(f.now, f.loads) }
+
+func (f *Fleet) handle(e event) {
+	switch e.kind {
+	case arrival:
+		if !f.exhausted {
+			f.arrive()
+		}
+	case step:
+		if d := f.deployments[e.index]; e.gen == d.gen {
+			d.due = -1
+			f.step(d)
+		}
+	case tick:
+		f.tick(f.balancers[e.index])
+	case fault:
+		f.befall(&f.o.Faults[e.index])
+	case burnt:
+		f.measuring, f.first = true, f.ordinal
+		f.m.burn(f.now, f.loads)
+	default:
+		if c := f.clients[e.index]; e.gen == c.gen {
+			f.notice(c, e.kind)
+		}
+	}
+}
+
+// fetch takes the next request of the source and plans its arrival.
+func (f *Fleet) fetch() {
+	if f.exhausted = !f.o.Source.Next(&f.upcoming); !f.exhausted {
+		f.plan(f.upcoming.At, arrival, 0, 0)
+	}
+}
+
+// arrive begins the upcoming request at one of the balancers.
+func (f *Fleet) arrive() {
+	c := f.client()
+	c.request = f.upcoming
+	c.request.Seed = f.policies.Uint64()
+	b := f.balancers[0]
+	if n := len(f.balancers); n > 1 {
+		b = f.balancers[f.choices.IntN(n)]
+	}
+	f.fetch()
+	f.m.counts.Arrived++
+	c.ordinal = -1
+	if f.measuring {
+		c.ordinal = f.ordinal - f.first
+	}
+	f.ordinal++
+	f.begin(c, b)
+}
+
+// watch plans a deployment's next step.
+func (f *Fleet) watch(d *deployment) {
+	at, ok := d.server.Next()
+	if !ok {
+		at = -1
+	}
+	if at == d.due {
+		return
+	}
+	d.due = at
+	d.gen++
+	if ok {
+		f.plan(at, step, d.index, d.gen)
+	}
+}
+
+// step takes what a deployment's server reports.
+func (f *Fleet) step(d *deployment) {
+	f.reports = append(f.reports[:0], d.server.Step(f.now)...) // what follows may submit to the server
+	for _, r := range f.reports {
+		f.reported(d, r)
+	}
+	f.watch(d)
+}
+
+// tickEvery is how often a balancer looks at those who wait, as the process does.
+const tickEvery = 250 * time.Millisecond
+
+func (f *Fleet) tick(b *balancer) {
+	b.ticking = false
+	next := b.router.Tick(wall(f.now))
+	if b.waiting == 0 {
+		return
+	}
+	wait := tickEvery
+	if !next.IsZero() {
+		wait = min(max(next.Sub(wall(f.now)), time.Millisecond), tickEvery)
+	}
+	b.ticking = true
+	f.plan(f.now+wait, tick, b.index, 0)
+}
+
+// befall makes a fault true.
+func (f *Fleet) befall(x *Fault) {
+	d := f.deployments[x.Deployment]
+	switch x.Kind {
+	case Leaving, Coming:
+		order := route.Drain
+		if x.Kind == Coming {
+			order = route.Automatic
+		}
+		for _, b := range f.balancers {
+			if err := b.router.Override(wall(f.now), "deployment", d.id, order); err != nil {
+				panic("BUG: sim: " + err.Error())
+			}
+		}
+		return
+	case Down:
+		f.breakOff(d)
+	case Mended:
+		if x.Server != nil {
+			f.breakOff(d)
+			d.server = x.Server
+			f.watch(d)
+		}
+	}
+	d.state = x.Kind
+}

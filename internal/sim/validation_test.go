@@ -1,0 +1,207 @@
+//go:build !race
+
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"evenkeel/internal/route"
+)
+
+// The rows below hold the simulator, with the production router and strategies, against what queueing theory says. The time
+// unit is a request's mean service, a second. With -full they run at the size at which their tolerance is about three
+// standard errors, which takes minutes; without, at a tenth of it, and three measured standard errors are allowed.
+var full = flag.Bool("full", false, "validate against closed forms at full size")
+
+// row holds a measured value against the expected one; e is the standard error of the measurement, 0 if it is not known.
+func row(t *testing.T, name string, got, e, want, tolerance float64) {
+	t.Helper()
+	off := got/want - 1
+	if !*full && !math.IsInf(e, 1) {
+		tolerance = max(tolerance, 3*e/want)
+	}
+	t.Logf("%-60s expected %8.4f   measured %8.4f   off %+6.2f %%   allowed %.1f %%", name, want, got, 100*off, 100*tolerance)
+	if !(math.Abs(off) <= tolerance) {
+		t.Errorf("%s: %.4f, want %.4f ± %.1f %%", name, got, want, 100*tolerance)
+	}
+}
+
+// response is row for the mean response of a run.
+func response(t *testing.T, name string, r *Result, want, tolerance float64) {
+	t.Helper()
+	row(t, name+": mean response", r.Response.Mean(), r.Response.Error(), want, tolerance)
+}
+
+// mmn runs n queues at a load and returns what came of it. units is the length of a full run.
+func mmn(t *testing.T, s route.Strategy, n int, load, units float64, balancers int) *Result {
+	t.Helper()
+	burnIn := 100.0
+	if !*full {
+		units, burnIn = units/10, 20
+	}
+	o := Options{
+		Seed: 1, Servers: queues(t, n), Strategy: s, Balancers: balancers, Plan: onlyOnce, BurnIn: seconds(burnIn),
+		Source: jobs(t, 1, load*float64(n)),
+	}
+	return run(t, o, seconds(burnIn+units))
+}
+
+// TestRandom: a random one of n queues is an M/M/1 queue, which is what a single deployment is.
+func TestRandom(t *testing.T) {
+	f := func(load, units, tolerance float64) {
+		r := mmn(t, mustStrategy(t, "least_tokens"), 1, load, units, 1)
+		name := fmt.Sprintf("S1 random = M/M/1, load %v", load)
+		response(t, name, r, 1/(1-load), tolerance)
+		row(t, name+": 99th percentile", r.Response.Quantile(.99), 4.6*r.Response.Error(), math.Log(100)/(1-load), 2*tolerance)
+	}
+	f(.5, 1_000_000, .01)
+	f(.9, 5_000_000, .04)
+}
+
+// TestShortestQueue: least_connections is join-the-shortest-queue, never better than one queue before all (Erlang C).
+func TestShortestQueue(t *testing.T) {
+	f := func(n int, units, want float64) {
+		r := mmn(t, mustStrategy(t, "least_connections"), n, .9, units, 1)
+		response(t, fmt.Sprintf("S7 join the shortest of %d, load 0.9", n), r, want, .02)
+		if least := erlangC(n, .9); r.Response.Mean() < least-3*r.Response.Error() {
+			t.Errorf("%d queues: mean response %.4f, one queue before all has %.4f", n, r.Response.Mean(), least)
+		}
+	}
+	f(10, 120_000, 1.923)
+	f(100, 4_000, 1.068)
+}
+
+// erlangC is the mean response of M/M/n with one queue.
+func erlangC(n int, load float64) float64 {
+	b := 1.0 // Erlang B, by its recursion
+	for k := 1; k <= n; k++ {
+		b = load * float64(n) * b / (float64(k) + load*float64(n)*b)
+	}
+	return 1 + b/(1-load*(1-b))/(float64(n)*(1-load))
+}
+
+func TestErlangC(t *testing.T) {
+	f := func(n int, want float64) {
+		if got := erlangC(n, .9); math.Abs(got-want) > .0005 {
+			t.Errorf("%d servers at 0.9: %.4f, want %.3f", n, got, want)
+		}
+	}
+	f(1, 10)
+	f(10, 1.669)
+	f(100, 1.022)
+}
+
+// TestRoundRobin: each of n queues gets every n-th request, at nearly even times: D/M/1.
+func TestRoundRobin(t *testing.T) {
+	f := func(load, units, want float64) {
+		r := mmn(t, mustStrategy(t, "round_robin"), 100, load, units, 1)
+		response(t, fmt.Sprintf("S8 round robin = D/M/1, load %v", load), r, want, .025)
+	}
+	f(.5, 1_000, 1.255)
+	f(.7, 2_000, 1.876)
+	f(.9, 10_000, 5.179)
+}
+
+// TestTwoChoices: p2c_ewma that has learned no speeds, since answers are not streamed, is the power of two choices by
+// requests in flight. It draws two distinct ones, which is a little better than the textbook's draw with replacement.
+func TestTwoChoices(t *testing.T) {
+	f := func(n int, load, units, want, tolerance float64) {
+		r := mmn(t, mustStrategy(t, "p2c_ewma"), n, load, units, 1)
+		response(t, fmt.Sprintf("S2-S6 two distinct of %d, load %v", n, load), r, want, tolerance)
+	}
+	f(10, .9, 200_000, 2.979, .02)
+	f(20, .9, 60_000, 2.782, .02)
+	f(100, .9, 6_000, 2.638, .02)
+	f(500, .9, 250, 2.611, .01)
+}
+
+// drawn is the power of d choices with replacement, as theory has it, by requests in flight.
+type drawn int
+
+func (d drawn) String() string { return fmt.Sprintf("drawn_%d", int(d)) }
+
+func (d drawn) Pick(r *route.Round) int {
+	best := r.IntN(len(r.Candidates))
+	for range int(d) - 1 {
+		if i := r.IntN(len(r.Candidates)); r.Candidates[i].InFlight < r.Candidates[best].InFlight {
+			best = i
+		}
+	}
+	return best
+}
+
+// TestChoicesWithReplacement holds the router and the clock against Mitzenmacher's values.
+func TestChoicesWithReplacement(t *testing.T) {
+	f := func(name string, d drawn, n int, load, units, want, tolerance float64) *Result {
+		r := mmn(t, d, n, load, units, 1)
+		response(t, fmt.Sprintf("%s %d choices of %d, load %v", name, d, n, load), r, want, tolerance)
+		return r
+	}
+	f("S6", 2, 10, .9, 200_000, 3.098, .02)
+	f("S6", 2, 100, .9, 6_000, 2.664, .02)
+	f("S4", 3, 500, .9, 250, 2.028, .015)
+	r := f("S2", 2, 500, .9, 250, 2.624, .01)
+	least := func(k int) (sum float64) {
+		for _, part := range r.Occupancy[k:] {
+			sum += part
+		}
+		return sum
+	}
+	e := r.Response.Error() / r.Response.Mean() // the tail varies more than the mean
+	row(t, "S5 two choices of 500, load 0.9: share with 4 or more", least(4), 3*e*.206, .206, .03)
+	row(t, "S5 two choices of 500, load 0.9: share with 5 or more", least(5), 8*e*.0382, .0382, .06)
+	if *full {
+		f("S3", 2, 500, .95, 600, 3.383, .01)
+		f("S4", 3, 500, .95, 600, 2.535, .015)
+	}
+}
+
+// TestBalancers: each of m balancers counts only its own requests.
+func TestBalancers(t *testing.T) {
+	f := func(m int, units, want float64) {
+		r := mmn(t, drawn(2), 20, .9, units, m)
+		response(t, fmt.Sprintf("S14 two choices of 20, %d balancers, load 0.9", m), r, want, .03)
+	}
+	f(1, 50_000, 2.84)
+	f(10, 50_000, 4.37)
+	f(50, 50_000, 6.31)
+}
+
+// TestUnstableRoundRobin: half the fleet is twice as fast as the other half. Round robin asks as much of the slow half as of
+// the fast, so that from two thirds of the fleet's capacity on its queue grows for ever; least_connections holds.
+func TestUnstableRoundRobin(t *testing.T) {
+	const n, load, length = 20, .8, 400 * time.Second
+	f := func(strategy string) (early, late float64) {
+		var servers []Server
+		for i := range n {
+			speed := 2.0 / 3
+			if i%2 == 1 {
+				speed = 4.0 / 3
+			}
+			servers = append(servers, queue(t, QueueOptions{Slots: 1, Speed: speed}))
+		}
+		fleet := mustFleet(t, Options{Seed: 1, Servers: servers, Strategy: mustStrategy(t, strategy), Plan: onlyOnce, Source: jobs(t, 1, load*n)})
+		slow := func() (sum float64) {
+			for i := 0; i < n; i += 2 {
+				sum += float64(fleet.InSystem(i)) / (n / 2)
+			}
+			return sum
+		}
+		fleet.Run(length)
+		early = slow()
+		fleet.Run(2 * length)
+		return early, slow()
+	}
+	early, late := f("round_robin")
+	t.Logf("S17 round robin on two speeds, load 0.8: the slow half's queue is %.1f at T and %.1f at 2T, expected to double (1.8 times at least)", early, late)
+	if late < 1.8*early || early < 20 {
+		t.Errorf("the slow half's mean queue is %.1f at T and %.1f at 2T, want 1.8 times as much", early, late)
+	}
+	if _, late = f("least_connections"); late > 5 {
+		t.Errorf("least_connections: the slow half's mean queue is %.1f", late)
+	}
+}
