@@ -7,9 +7,9 @@ import (
 
 // batching is the model of engines that compute many requests in each step: Mixed, PrefillFirst, Slots and Legacy.
 type batching struct {
-	cfg  Config
-	mem  memory
-	jobs map[uint64]*job
+	cfg Config
+	mem memory
+	jobs
 
 	// Both are in order of arrival, and what runs came before what waits: a preempted job is the last that runs, and becomes the
 	// first that waits.
@@ -49,7 +49,7 @@ type chunk struct {
 }
 
 func newBatching(c Config) *batching {
-	b := &batching{cfg: c, jobs: make(map[uint64]*job), pace: 1, warm: c.WarmUpSteps}
+	b := &batching{cfg: c, jobs: newJobs(), pace: 1, warm: c.WarmUpSteps}
 	switch c.Scheduler {
 	case Slots:
 		b.mem = newSlotCaches(c)
@@ -61,14 +61,10 @@ func newBatching(c Config) *batching {
 	return b
 }
 
-func (b *batching) has(id uint64) *job { return b.jobs[id] }
-
 func (b *batching) next() (time.Duration, bool) { return b.now.end, b.now.busy }
 
-func (b *batching) submit(now time.Duration, j *job) {
-	b.jobs[j.ID] = j
-	j.target = j.PromptTokens
-	b.waiting.push(j)
+func (b *batching) submit(now time.Duration, s Sequence) {
+	b.waiting.push(b.add(now, s))
 	switch {
 	case !b.loaded && b.cfg.Load > 0:
 		b.now = span{busy: true, start: now, end: now + b.cfg.Load}
@@ -83,7 +79,7 @@ func (b *batching) submit(now time.Duration, j *job) {
 func (b *batching) cancel(now time.Duration, j *job) {
 	if !j.admitted { // else the end of the step finds it
 		b.waiting.remove(j)
-		delete(b.jobs, j.ID)
+		b.remove(j)
 	}
 	b.cut(now)
 }
@@ -122,7 +118,7 @@ func (b *batching) finish() {
 			return false
 		}
 		b.mem.release(j)
-		delete(b.jobs, j.ID)
+		b.remove(j)
 		return true
 	})
 }

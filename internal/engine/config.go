@@ -221,5 +221,5 @@ func (c *Config) room() int {
 
 // duration rounds seconds to nanoseconds, at least one: no step may end when it began.
 func duration(seconds float64) time.Duration {
-	return max(1, time.Duration(math.Round(seconds*1e9)))
+	return max(1, time.Duration(seconds*1e9+0.5))
 }

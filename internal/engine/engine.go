@@ -70,7 +70,7 @@ type Engine struct {
 
 // model is how an engine works: batching or fifo.
 type model interface {
-	submit(now time.Duration, j *job)
+	submit(now time.Duration, s Sequence)
 	cancel(now time.Duration, j *job)
 	step(now time.Duration) []Event
 	slow(now time.Duration, factor float64)
@@ -124,7 +124,7 @@ func (e *Engine) Submit(now time.Duration, s Sequence) error {
 	if e.model.has(s.ID) != nil {
 		return fmt.Errorf("engine: request %d is here already: IDs must be unique until Done or Cancel", s.ID)
 	}
-	e.model.submit(now, &job{Sequence: s, last: now})
+	e.model.submit(now, s)
 	return nil
 }
 
@@ -181,6 +181,33 @@ type job struct {
 	held   []int32 // blocks shared with the cache: the first len(held) of the sequence, by index of the cache
 	blocks int     // blocks it has, held and private
 	slot   int     // of Slots
+}
+
+// jobs are the requests of an engine by ID. What leaves is used again.
+type jobs struct {
+	byID  map[uint64]*job
+	spare []*job
+}
+
+func newJobs() jobs { return jobs{byID: make(map[uint64]*job)} }
+
+func (js *jobs) has(id uint64) *job { return js.byID[id] }
+
+func (js *jobs) add(now time.Duration, s Sequence) *job {
+	j := &job{}
+	if n := len(js.spare); n > 0 {
+		j, js.spare = js.spare[n-1], js.spare[:n-1]
+	}
+	*j = job{Sequence: s, target: s.PromptTokens, last: now, held: j.held[:0]}
+	js.byID[s.ID] = j
+	return j
+}
+
+// remove forgets j, which nobody may use from then on.
+func (js *jobs) remove(j *job) {
+	delete(js.byID, j.ID)
+	j.Prompt, j.Output = nil, nil
+	js.spare = append(js.spare, j)
 }
 
 // decoding reports whether the prompt is computed.

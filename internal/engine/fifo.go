@@ -11,9 +11,9 @@ import (
 // pin; what was found in it costs nothing. Decoding is paced by the share of the cache that the decoding sequences had when a sequence
 // began to decode, and slows nothing.
 type fifo struct {
-	cfg     Config
-	cache   *blockCache
-	jobs    map[uint64]*job
+	cfg   Config
+	cache *blockCache
+	jobs
 	waiting queue
 
 	now      *job          // its prompt is computed
@@ -55,10 +55,8 @@ func (h *ends) Pop() any {
 }
 
 func newFIFO(c Config) *fifo {
-	return &fifo{cfg: c, cache: newBlockCache(c), jobs: make(map[uint64]*job), pace: 1, warm: c.WarmUpSteps}
+	return &fifo{cfg: c, cache: newBlockCache(c), jobs: newJobs(), pace: 1, warm: c.WarmUpSteps}
 }
-
-func (f *fifo) has(id uint64) *job { return f.jobs[id] }
 
 func (f *fifo) next() (time.Duration, bool) {
 	computing := f.now != nil || f.loading
@@ -71,10 +69,8 @@ func (f *fifo) next() (time.Duration, bool) {
 	return f.decoding[0].next, true
 }
 
-func (f *fifo) submit(now time.Duration, j *job) {
-	f.jobs[j.ID] = j
-	j.target = j.PromptTokens
-	f.waiting.push(j)
+func (f *fifo) submit(now time.Duration, s Sequence) {
+	f.waiting.push(f.add(now, s))
 	if !f.loaded && f.cfg.Load > 0 {
 		f.loading, f.end = true, now+f.cfg.Load
 	}
@@ -94,7 +90,7 @@ func (f *fifo) cancel(_ time.Duration, j *job) {
 	default:
 		f.waiting.remove(j)
 	}
-	delete(f.jobs, j.ID)
+	f.remove(j)
 }
 
 func (f *fifo) slow(_ time.Duration, factor float64) { f.pace = factor }
@@ -107,7 +103,8 @@ func (f *fifo) begin(now time.Duration) {
 	j := f.waiting.first()
 	f.waiting.pop()
 	f.now = j
-	j.cached = f.cache.match(j)
+	j.held = f.cache.match(j, j.held[:0])
+	j.cached = len(j.held) * f.cfg.BlockTokens
 	f.prompts += uint64(j.PromptTokens)
 	f.hits += uint64(j.cached)
 	t := &f.cfg.Timing
@@ -140,13 +137,13 @@ func (f *fifo) first(now time.Duration) {
 	j.kv = j.PromptTokens
 	f.cache.keep(j)
 	if j.cancelled {
-		delete(f.jobs, j.ID)
+		f.remove(j)
 		return
 	}
 	j.emit(1, now, now, 0)
 	f.events = j.tell(f.events)
 	if j.left() == 0 {
-		delete(f.jobs, j.ID)
+		f.remove(j)
 		return
 	}
 	f.context += j.PromptTokens
@@ -183,7 +180,7 @@ func (f *fifo) token() {
 	f.context -= j.PromptTokens
 	j.kv = j.PromptTokens + j.OutputTokens - 1
 	f.cache.keep(j)
-	delete(f.jobs, j.ID)
+	f.remove(j)
 }
 
 func (f *fifo) load(now time.Duration) Load {

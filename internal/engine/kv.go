@@ -22,29 +22,20 @@ type memory interface {
 // (of one sequence, not found by others), pinned (found by hash, held by running sequences) or cached (found by hash,
 // evictable). Not safe for concurrent use.
 //
-// A block enters the table when it is computed; if an equal one is there by then, the sequence shares that one and its own
+// A block enters the tree when it is computed; if an equal one is there by then, the sequence shares that one and its own
 // becomes free. The blocks of outputs enter when their sequence leaves: nothing before its next turn can ask for them.
 type blockCache struct {
 	blockTokens, capacity, watermark int
 
-	table  map[uint64]int32
-	blocks []block // the first is the head of the list of cached blocks, the rest by index
-	unused []int32 // indices of blocks that are in no table
+	tree // block 0 is the also the head of the list of cached blocks: its next is the first to be evicted
 
 	private, pinned, cached int
-}
-
-// block is one block that the table knows.
-type block struct {
-	hash       uint64
-	refs       int32 // running sequences that hold it
-	prev, next int32 // if refs is 0: the list of cached blocks; the head's next is the first to be evicted
 }
 
 func newBlockCache(c Config) *blockCache {
 	return &blockCache{
 		blockTokens: c.BlockTokens, capacity: c.Blocks, watermark: int(c.Watermark * float64(c.Blocks)),
-		table: make(map[uint64]int32), blocks: make([]block, 1),
+		tree: newTree(),
 	}
 }
 
@@ -59,17 +50,9 @@ func (k *blockCache) need(j *job, tokens int) int {
 // admit takes all blocks of the target at once: a prompt that is computed in chunks never waits for memory in the middle. The last token
 // is always computed, and with it the block it is in: something must give the first logits.
 func (k *blockCache) admit(j *job, alone bool) bool {
-	found, idle := 0, 0
-	for most := (j.target - 1) / k.blockTokens; found < most; found++ {
-		h, ok := j.hash(found)
-		if !ok {
-			break
-		}
-		i, ok := k.table[h]
-		if !ok {
-			break
-		}
-		j.held = append(j.held, i)
+	j.held = k.match(j, j.held[:0])
+	found, idle := len(j.held), 0
+	for _, i := range j.held {
 		if k.blocks[i].refs == 0 {
 			idle++
 		}
@@ -99,18 +82,19 @@ func (k *blockCache) grow(j *job, tokens int) {
 }
 
 func (k *blockCache) computed(j *job) {
+	last := int32(0)
+	if n := len(j.held); n > 0 {
+		last = j.held[n-1]
+	}
 	for full := j.kv / k.blockTokens; len(j.held) < full; {
 		h, ok := j.hash(len(j.held))
 		if !ok {
 			return
 		}
-		i, ok := k.table[h]
-		if !ok {
-			i = k.add(h)
-		}
+		last = k.enter(last, h)
 		k.private--
-		k.pin(i)
-		j.held = append(j.held, i)
+		k.pin(last)
+		j.held = append(j.held, last)
 	}
 }
 
@@ -124,17 +108,14 @@ func (k *blockCache) release(j *job) {
 	j.held, j.blocks, j.kv = j.held[:0], 0, 0
 }
 
-// add enters a block into the table, as the one to be evicted last; the caller takes its place from what was private.
-func (k *blockCache) add(hash uint64) int32 {
-	i := int32(len(k.blocks))
-	if n := len(k.unused); n > 0 {
-		i, k.unused = k.unused[n-1], k.unused[:n-1]
-	} else {
-		k.blocks = append(k.blocks, block{})
+// enter returns the block that continues parent with this hash: a new one is the one to be evicted last, and the caller takes its place
+// from what was private.
+func (k *blockCache) enter(parent int32, hash uint64) int32 {
+	i := k.find(parent, hash)
+	if i == 0 {
+		i = k.insert(parent, hash)
+		k.link(i)
 	}
-	k.blocks[i].hash = hash
-	k.table[hash] = i
-	k.link(i)
 	return i
 }
 
@@ -161,8 +142,7 @@ func (k *blockCache) evict() {
 		panic("BUG: more blocks promised than the engine has")
 	}
 	k.unlink(i)
-	delete(k.table, k.blocks[i].hash)
-	k.unused = append(k.unused, i)
+	k.remove(i)
 }
 
 // link puts a block at the end of the list of cached blocks.
@@ -180,32 +160,38 @@ func (k *blockCache) unlink(i int32) {
 	k.cached--
 }
 
-// match returns how many tokens of j's prompt are in the cache, and takes nothing: for FIFO, whose sequences do not hold blocks.
-func (k *blockCache) match(j *job) int {
-	n := 0
-	for most := (j.PromptTokens - 1) / k.blockTokens; n < most; n++ {
-		h, ok := j.hash(n)
+// match appends the blocks that hold the start of j's target, but for the block of its last token.
+func (k *blockCache) match(j *job, blocks []int32) []int32 {
+	last := int32(0)
+	for i := range (j.target - 1) / k.blockTokens {
+		h, ok := j.hash(i)
 		if !ok {
 			break
 		}
-		if _, ok := k.table[h]; !ok {
+		if last = k.find(last, h); last == 0 {
 			break
 		}
+		blocks = append(blocks, last)
 	}
-	return n * k.blockTokens
+	return blocks
 }
 
-// keep enters what j has computed, or marks it as used, tail first; what is too much is evicted.
+// keep enters what j has computed, or marks it as used, tail first; what is too much is evicted. It is for FIFO, whose sequences do
+// not hold blocks.
 func (k *blockCache) keep(j *job) {
-	n := min(j.kv/k.blockTokens, len(j.Prompt)+len(j.Output))
-	for n--; n >= 0; n-- {
-		h, _ := j.hash(n)
-		if i, ok := k.table[h]; ok {
-			k.unlink(i)
-			k.link(i)
-		} else {
-			k.add(h)
+	j.held = j.held[:0]
+	last := int32(0)
+	for i := range j.kv / k.blockTokens {
+		h, ok := j.hash(i)
+		if !ok {
+			break
 		}
+		last = k.enter(last, h)
+		j.held = append(j.held, last)
+	}
+	for n := len(j.held) - 1; n >= 0; n-- {
+		k.unlink(j.held[n])
+		k.link(j.held[n])
 	}
 	for k.cached > k.capacity {
 		k.evict()

@@ -270,11 +270,18 @@ func TestBlocksAddUp(t *testing.T) {
 				}
 			}
 			cached := 0
-			for h, i := range k.table {
-				if k.blocks[i].hash != h || k.blocks[i].refs != refs[i] {
-					t.Fatalf("block %x: %+v, held by %d", h, k.blocks[i], refs[i])
+			for i := 1; i < len(k.blocks); i++ {
+				b := k.blocks[i]
+				if slices.Contains(k.unused, int32(i)) {
+					if refs[int32(i)] != 0 {
+						t.Fatalf("block %d is held and unused", i)
+					}
+					continue
 				}
-				if refs[i] == 0 {
+				if k.find(b.parent, b.hash) != int32(i) || b.refs != refs[int32(i)] {
+					t.Fatalf("block %x: %+v, held by %d", b.hash, b, refs[int32(i)])
+				}
+				if b.refs == 0 {
 					cached++
 				}
 			}
@@ -282,9 +289,9 @@ func TestBlocksAddUp(t *testing.T) {
 			for i := k.blocks[0].next; i != 0; i = k.blocks[i].next {
 				listed++
 			}
-			if private != k.private || len(refs) != k.pinned || cached != k.cached || listed != cached || len(k.table) != k.pinned+k.cached {
+			if private != k.private || len(refs) != k.pinned || cached != k.cached || listed != cached || k.len != k.pinned+k.cached {
 				t.Fatalf("private %d, pinned %d, cached %d in the list %d, table %d; counted %d, %d, %d",
-					private, len(refs), cached, listed, len(k.table), k.private, k.pinned, k.cached)
+					private, len(refs), cached, listed, k.len, k.private, k.pinned, k.cached)
 			}
 			if k.private+k.pinned+k.cached > k.capacity {
 				t.Fatalf("%d + %d + %d blocks of %d", k.private, k.pinned, k.cached, k.capacity)
