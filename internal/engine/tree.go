@@ -20,12 +20,13 @@ type block struct {
 type tree struct {
 	blocks []block
 	unused []int32 // indices that are free to use again
-	heads  []int32 // of chains of blocks in the table; a power of two of them
-	tabled int     // blocks in the table
-	len    int     // blocks in the tree
+	heads  []int32 // of chains of blocks in the table: 1 << (64 - shift)
+	shift  int
+	tabled int // blocks in the table
+	len    int // blocks in the tree
 }
 
-func newTree() tree { return tree{blocks: make([]block, 1), heads: make([]int32, 64)} }
+func newTree() tree { return tree{blocks: make([]block, 1), heads: make([]int32, 64), shift: 64 - 6} }
 
 // find returns the block that continues parent with this hash, or 0.
 func (t *tree) find(parent int32, hash uint64) int32 {
@@ -93,15 +94,15 @@ func (t *tree) remove(i int32) {
 
 // head returns where the chain of a block begins.
 func (t *tree) head(parent int32, hash uint64) *int32 {
-	const golden = 0x9e3779b97f4a7c15 // spreads hashes that are near each other
-	hash = (hash ^ uint64(parent)<<32) * golden
-	return &t.heads[(hash^hash>>32)&uint64(len(t.heads)-1)]
+	const golden = 0x9e3779b97f4a7c15 // spreads hashes that are near each other over the upper bits
+	return &t.heads[(hash^uint64(parent)<<32)*golden>>t.shift]
 }
 
 // grow doubles the heads.
 func (t *tree) grow() {
 	old := t.heads
 	t.heads = make([]int32, 2*len(old))
+	t.shift--
 	for _, i := range old {
 		for i != 0 {
 			b := &t.blocks[i]
