@@ -85,7 +85,7 @@ func (r *Router) View(now time.Time) View {
 	for _, n := range r.nodes {
 		v.Deployments = append(v.Deployments, DeploymentView{
 			FullFor: n.fullFor(now),
-			ID: n.dep.ID, Endpoint: n.dep.Endpoint, URL: n.dep.URL, Model: n.dep.Model, Member: n.member,
+			ID:      n.dep.ID, Endpoint: n.dep.Endpoint, URL: n.dep.URL, Model: n.dep.Model, Member: n.member,
 			Weight: n.dep.Weight, Limits: n.limits, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
 			TTFT: time.Duration(n.ttft.seconds * float64(time.Second)), Breaker: n.breaker.view(now),
 			P95: time.Duration(n.recent.quantile(now, 1, &r.scratch) * float64(time.Second)), Domain: n.dep.domain(),
@@ -99,7 +99,7 @@ func (r *Router) View(now time.Time) View {
 		}
 		v.Scopes = append(v.Scopes, ScopeView{
 			FullFor: u.fullFor(now),
-			Kind: ScopeKind(k.kind - 's'), Name: k.name, URL: k.url, InFlight: u.inFlight, Tokens: u.tokens,
+			Kind:    ScopeKind(k.kind - 's'), Name: k.name, URL: k.url, InFlight: u.inFlight, Tokens: u.tokens,
 			Limits: u.limits, Breaker: u.breaker.view(now),
 		})
 	}
