@@ -146,22 +146,30 @@ func (s *Series) Error() float64 {
 	return e
 }
 
-// whole returns the batches but the last, which is not full.
-func (s *Series) whole() []batch { return s.batches[:max(0, len(s.batches)-1)] }
+// errorBatches is the most batches that an error is derived from: few that are long rather than many that are alike.
+const errorBatches = 32
+
+// whole returns the batches but the last, which is not full, as few long ones.
+func (s *Series) whole() []batch {
+	c := Series{size: s.size, batches: slices.Clone(s.batches)}
+	for len(c.batches) > errorBatches {
+		c.halve()
+	}
+	return c.batches[:max(0, len(c.batches)-1)]
+}
 
 // Paired returns the mean by which a is above b for the same requests, and its standard error. Runs over one workload differ
 // by much less than each of them varies.
 func Paired(a, b *Series) (difference, standardError float64) {
-	x, y := *a, *b
-	x.batches, y.batches = slices.Clone(a.batches), slices.Clone(b.batches)
-	for x.size < y.size {
+	x, y := Series{size: a.size, batches: slices.Clone(a.batches)}, Series{size: b.size, batches: slices.Clone(b.batches)}
+	for x.size < y.size || x.size == y.size && max(len(x.batches), len(y.batches)) > errorBatches {
 		x.halve()
 	}
 	for y.size < x.size {
 		y.halve()
 	}
 	var differences []float64
-	for i := range min(len(x.whole()), len(y.whole())) {
+	for i := range min(len(x.batches), len(y.batches)) - 1 {
 		p, q := x.batches[i], y.batches[i]
 		if p.count > 0 && q.count > 0 {
 			differences = append(differences, p.sum/float64(p.count)-q.sum/float64(q.count))
