@@ -38,8 +38,6 @@ type span struct {
 
 	fixed float64 // seconds of each step but for decoding
 	pace  float64 // factor on all of it
-
-	preempted bool // its plan took memory back
 }
 
 // chunk is n prompt tokens of a job.
@@ -213,7 +211,7 @@ func (b *batching) plan(now time.Duration) {
 	if b.warm > 0 {
 		b.warm--
 		s.pace *= b.cfg.WarmUpFactor
-	} else if len(s.chunks) == 0 && !s.preempted {
+	} else if len(s.chunks) == 0 {
 		s.steps = b.alike()
 	}
 	s.end = now
@@ -248,7 +246,8 @@ func (b *batching) decode() {
 	}
 }
 
-// preempt sends the job that came last back to the queue.
+// preempt sends the job that came last back to the queue. It cannot be back before others have freed memory: it needs at least what it
+// gave, and a part of that is taken.
 func (b *batching) preempt() {
 	last := len(b.running) - 1
 	j := b.running[last]
@@ -258,7 +257,6 @@ func (b *batching) preempt() {
 	j.admitted = false
 	b.waiting.pushFront(j)
 	b.preemptions++
-	b.now.preempted = true
 	b.events = append(b.events, j.event(Preempted, b.now.start))
 }
 
@@ -271,9 +269,6 @@ func (b *batching) prefill(budget int) {
 		if !j.decoding() {
 			budget -= b.compute(j, budget)
 		}
-	}
-	if b.now.preempted {
-		return // what was preempted would be back at once
 	}
 	for budget > 0 && b.waiting.len() > 0 && len(b.running) < b.cfg.maxSequences() {
 		j := b.waiting.first()

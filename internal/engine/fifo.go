@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"container/heap"
 	"slices"
 	"time"
@@ -24,7 +23,6 @@ type fifo struct {
 	context  int // tokens of what decodes
 	pace     float64
 	warm     int
-	served   uint64 // prompts computed: orders what ends at the same time
 
 	prompts, hits uint64
 	events        []Event
@@ -35,18 +33,15 @@ type stream struct {
 	*job
 	next  time.Duration // its next event
 	every time.Duration // between tokens
-	order uint64
 }
 
 // ends is a heap of streams by their next event.
 type ends []stream
 
-func (h ends) Len() int { return len(h) }
-func (h ends) Less(a, b int) bool {
-	return cmp.Or(cmp.Compare(h[a].next, h[b].next), cmp.Compare(h[a].order, h[b].order)) < 0
-}
-func (h ends) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
-func (h *ends) Push(x any)   { *h = append(*h, x.(stream)) }
+func (h ends) Len() int           { return len(h) }
+func (h ends) Less(a, b int) bool { return h[a].next < h[b].next }
+func (h ends) Swap(a, b int)      { h[a], h[b] = h[b], h[a] }
+func (h *ends) Push(x any)        { *h = append(*h, x.(stream)) }
 func (h *ends) Pop() any {
 	last := (*h)[len(*h)-1]
 	(*h)[len(*h)-1] = stream{}
@@ -149,8 +144,7 @@ func (f *fifo) first(now time.Duration) {
 	f.context += j.PromptTokens
 	t := &f.cfg.Timing
 	every := duration((t.Base + t.decode(1, f.context, f.cfg.Blocks*f.cfg.BlockTokens)) * f.pace)
-	f.served++
-	s := stream{job: j, every: every, order: f.served}
+	s := stream{job: j, every: every}
 	s.plan()
 	heap.Push(&f.decoding, s)
 }

@@ -340,7 +340,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 			for _, c := range b.now.chunks {
 				tokens += c.n
 			}
-			if b.waiting.len() == 0 || b.now.preempted || tokens == c.StepTokens || len(b.running) == c.maxSequences() || stalled {
+			if b.waiting.len() == 0 || tokens == c.StepTokens || len(b.running) == c.maxSequences() || stalled {
 				return
 			}
 			k, ok := b.mem.(*blockCache)

@@ -162,6 +162,9 @@ func TestSpanIsCut(t *testing.T) {
 	if l := e.Load(100 * ms); l.ContextTokens != 53 { // 72, 84, 96
 		t.Errorf("at 100 ms: %+v, want 53 tokens of context", l)
 	}
+	if l := e.Load(108*ms - 1); l.ContextTokens != 53 {
+		t.Errorf("just before 108 ms: %+v, want 53 tokens of context", l)
+	}
 	submit(t, e, 101*ms, seq(2, 20, 1))
 	if at, _ := e.Next(); at != 108*ms {
 		t.Errorf("the step under way ends at %v, want 108ms", at)
@@ -170,6 +173,16 @@ func TestSpanIsCut(t *testing.T) {
 		t.Errorf("before its end the step gave %v", got)
 	}
 	equal(t, run(e), "first 2@140, done 2@140, done 1@1280") // one of the 100 took 32 and not 12 ms
+
+	submit(t, e, 2000*ms, seq(1, 50, 101))
+	steps(e, 1)
+	if l := e.Load(2096 * ms); l.ContextTokens != 53 {
+		t.Errorf("at the end of a step: %+v, want 53 tokens of context", l)
+	}
+	submit(t, e, 2108*ms, seq(2, 20, 1))
+	if at, _ := e.Next(); at != 2108*ms {
+		t.Errorf("the step that ends at 2108ms ends at %v", at)
+	}
 }
 
 func TestCancel(t *testing.T) {
@@ -316,6 +329,34 @@ func TestFIFO(t *testing.T) {
 	if l := e.Load(2 * time.Second); l.Running+l.Waiting+l.ContextTokens != 0 {
 		t.Errorf("%+v, want an idle engine", l)
 	}
+	// Nothing is left of what ended or was cancelled: a token at 50 of 1,000 takes 51 ms again.
+	submit(t, e, 2*time.Second, seq(5, 50, 3))
+	equal(t, run(e), "first 5@2062.5, done 5@2164.5")
+}
+
+// TestFIFOForgets: the cache holds what was used last, and of that the start.
+func TestFIFOForgets(t *testing.T) {
+	e := newEngine(t, plain(func(c *Config) { c.Scheduler, c.Blocks = FIFO, 6 }))
+	now := time.Duration(0)
+	f := func(want int, hashes []uint64) {
+		t.Helper()
+		now += time.Hour
+		submit(t, e, now, Sequence{ID: 1, Prompt: hashes, PromptTokens: 10*len(hashes) + 5, OutputTokens: 1})
+		at, _ := e.Next()
+		if got := e.Step(at); got[0].CachedTokens != want {
+			t.Errorf("%d cached tokens, want %d", got[0].CachedTokens, want)
+		}
+	}
+	a, b := chain(1, 5), chain(2, 3)
+	f(0, a)
+	f(0, b)           // the last two of a go
+	f(30, a[:4])      // and one of b, for the fourth of a
+	f(20, b[:2])      // the two that stayed
+	f(40, a[:5])      // and the second of b goes
+	f(10, b[:3])      // and two of a
+	f(30, a)          // and the last two of b
+	f(0, chain(3, 9)) // more than all: its first six stay
+	f(60, chain(3, 9))
 }
 
 // TestLegacyEvictsSessions: a cached session goes as a whole, and its next turn takes its place.
