@@ -72,17 +72,6 @@ type Timing struct {
 	Decode func(use float64) float64
 }
 
-// Scaled returns the timing of an engine that takes factor times as long.
-func (t Timing) Scaled(factor float64) Timing {
-	for _, f := range []*float64{&t.Base, &t.Prefill, &t.Token, &t.Pair, &t.Sequence, &t.Context} {
-		*f *= factor
-	}
-	if decode := t.Decode; decode != nil {
-		t.Decode = func(use float64) float64 { return factor * decode(use) }
-	}
-	return t
-}
-
 // chunk returns the seconds that n prompt tokens after ctx others cost.
 func (t *Timing) chunk(n, ctx int) float64 {
 	return t.Token*float64(n) + 2*t.Pair*float64(n)*(float64(ctx)+float64(n)/2)
@@ -130,6 +119,9 @@ type Config struct {
 	span int // tests: the most steps of a span; 0 is maxSpan
 }
 
+// maxTokens bounds what an engine holds, and what one request has: sums of tokens and of their times stay far from overflow.
+const maxTokens = 1 << 30
+
 // maxSpan bounds the steps of a span: each plan walks through them.
 const maxSpan = 256
 
@@ -148,6 +140,9 @@ func (c *Config) check() error {
 	}
 	atLeastOne("BlockTokens", c.BlockTokens)
 	atLeastOne("Blocks", c.Blocks)
+	if c.Blocks > maxTokens || c.BlockTokens > maxTokens || c.Blocks*c.BlockTokens > maxTokens {
+		bad("Blocks %d of BlockTokens %d: an engine holds at most %d tokens", c.Blocks, c.BlockTokens, maxTokens)
+	}
 	switch c.Scheduler {
 	case Mixed, PrefillFirst, Legacy:
 		atLeastOne("StepTokens", c.StepTokens)
@@ -216,10 +211,10 @@ func (c *Config) room() int {
 	case Mixed, PrefillFirst:
 		return c.Blocks * c.BlockTokens
 	}
-	return math.MaxInt
+	return maxTokens
 }
 
 // duration rounds seconds to nanoseconds, at least one: no step may end when it began.
 func duration(seconds float64) time.Duration {
-	return max(1, time.Duration(seconds*1e9+0.5))
+	return max(1, time.Duration(min(seconds*1e9+0.5, 1<<60)))
 }

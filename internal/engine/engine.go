@@ -7,7 +7,8 @@ import (
 
 // Sequence is one request.
 type Sequence struct {
-	// ID names it in events and in Cancel. It is unique among the requests that the engine has.
+	// ID names it in events and in Cancel. It is unique among the requests that the engine has; a cancelled one is there until the
+	// running step ends.
 	ID uint64
 	// Prompt holds the hashes of the prompt's full blocks of Config.BlockTokens tokens, each covering all before it; equal
 	// hashes stand for equal prefixes. It may end early: what has no hash is never shared. The engine reads it until the
@@ -105,7 +106,7 @@ func (e *Engine) Submit(now time.Duration, s Sequence) error {
 		return fmt.Errorf("engine: request %d has %d prompt and %d output tokens: it needs at least one of each", s.ID, s.PromptTokens, s.OutputTokens)
 	}
 	// The last token is never computed on, so it needs no memory.
-	if room := e.cfg.room(); s.OutputTokens > room || s.PromptTokens+s.OutputTokens-1 > room {
+	if room := e.cfg.room(); s.OutputTokens > room || s.PromptTokens > room-s.OutputTokens+1 {
 		return fmt.Errorf("engine: request %d needs %d prompt and %d output tokens in memory, and the engine holds %d: raise Blocks",
 			s.ID, s.PromptTokens, s.OutputTokens, room)
 	}
@@ -122,7 +123,7 @@ func (e *Engine) Submit(now time.Duration, s Sequence) error {
 		return fmt.Errorf("engine: request %d has hashes of %d blocks for %d output tokens: they complete at most %d", s.ID, len(s.Output), s.OutputTokens, most)
 	}
 	if e.model.has(s.ID) != nil {
-		return fmt.Errorf("engine: request %d is here already: IDs must be unique until Done or Cancel", s.ID)
+		return fmt.Errorf("engine: request %d is here already: an ID is free again when its request is done, or the step ends in which it was cancelled", s.ID)
 	}
 	e.model.submit(now, s)
 	return nil

@@ -129,7 +129,6 @@ func TestCachedPrefixStillCostsAttention(t *testing.T) {
 }
 
 func TestCachedTokens(t *testing.T) {
-	all := []Scheduler{Mixed, PrefillFirst, Slots, FIFO, Legacy}
 	f := func(name string, schedulers []Scheduler, want int, first, second Sequence) {
 		t.Helper()
 		for _, s := range schedulers {
@@ -179,6 +178,7 @@ func TestSubmitRefusesWhatCannotBe(t *testing.T) {
 	f(seq(1, 1, 0), "1 prompt and 0 output tokens")
 	f(seq(1, 900, 102), "raise Blocks")
 	f(seq(1, 1, 1<<62), "raise Blocks")
+	f(seq(1, 1<<62, 1<<62), "raise Blocks")
 	f(seq(7, 10, 1), "request 7 is here already")
 	f(Sequence{ID: 1, Prompt: chain(1, 3), PromptTokens: 29, OutputTokens: 1}, "hashes of 3 blocks for 29 prompt tokens")
 	f(Sequence{ID: 1, Prompt: chain(1, 1), Output: chain(2, 1), PromptTokens: 29, OutputTokens: 20}, "only 1 of 2 of its prompt's")
@@ -196,6 +196,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 	f("Scheduler is 9", func(c *Config) { c.Scheduler = 9 })
 	f("Blocks is 0", func(c *Config) { c.Blocks = 0 })
+	f("at most 1073741824 tokens", func(c *Config) { c.Blocks = 1 << 40 })
 	f("BlockTokens is -1", func(c *Config) { c.BlockTokens = -1 })
 	f("StepTokens is 0", func(c *Config) { c.StepTokens = 0 })
 	f("MaxSequences 101 is above StepTokens 100", func(c *Config) { c.MaxSequences = 101 })

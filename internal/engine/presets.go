@@ -48,14 +48,14 @@ var legacyTiming = Timing{Base: 6e-3, Token: 1e-4, Sequence: 6e-5}
 
 // presets are the engines that have a name. Their capacities are those of one GPU with 80 GB unless the source says another.
 var presets = map[string]Config{
-	// vLLM's defaults (max_num_seqs 256, watermark 0.01, blocks of 16) at the three usual budgets, 27,000 blocks = 432,000
-	// tokens of 128 KiB.
+	// vLLM at the three usual max_num_batched_tokens, with max_num_seqs 256, blocks of 16 and a watermark of 0.01. 27,000 blocks
+	// are 432,000 tokens of 128 KiB.
 	"vllm-2048":  vllm(h100, 2048),
 	"vllm-8192":  vllm(h100, 8192),
 	"vllm-16384": vllm(h100, 16384),
 	// The same engine with the constants of the vLLM router.
 	"vllm-router": vllm(vllmRouter, 8192),
-	// Dynamo's mock: 16,384 blocks of 64, chunks of 8,192.
+	// Dynamo's mock: max_num_batched_tokens 8192, max_num_seqs 256; 1,048,576 tokens in blocks of 64.
 	"dynamo-mock": {
 		Timing: dynamoMock, Scheduler: Mixed, StepTokens: 8192, MaxSequences: 256, BlockTokens: 64, Blocks: 16384, Watermark: 0.01,
 	},

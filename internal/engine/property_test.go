@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// load is a random workload: what is done to an engine, in order of time.
+// op is something done to an engine.
 type op struct {
 	at     time.Duration
 	submit *Sequence
@@ -102,7 +102,7 @@ func drive(t *testing.T, c Config, ops []op, after func(e *Engine, now time.Dura
 // engines are small engines under pressure: few blocks, few places, small budgets.
 func engines() map[string]Config {
 	m := map[string]Config{}
-	for s := Mixed; s <= Legacy; s++ {
+	for _, s := range all {
 		for name, change := range map[string]func(*Config){
 			"":             func(*Config) {},
 			"/little KV":   func(c *Config) { c.Blocks = 16 },
@@ -125,9 +125,15 @@ func engines() map[string]Config {
 	return m
 }
 
-// each runs check on all engines with some seeds, at low load, near the edge and above it.
-func each(t *testing.T, check func(t *testing.T, c Config, ops []op)) {
+// all are the schedulers there are.
+var all = []Scheduler{Mixed, PrefillFirst, Slots, FIFO, Legacy}
+
+// each runs check on the engines with these schedulers and some seeds, at low load, near the edge and above it.
+func each(t *testing.T, schedulers []Scheduler, check func(t *testing.T, c Config, ops []op)) {
 	for name, c := range engines() {
+		if !slices.Contains(schedulers, c.Scheduler) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(6) {
 				every := []time.Duration{400, 60, 8}[seed%3] * time.Millisecond
@@ -142,7 +148,7 @@ func each(t *testing.T, check func(t *testing.T, c Config, ops []op)) {
 
 // TestSpansChangeNothing compares an engine that takes alike steps at once with one that takes each alone.
 func TestSpansChangeNothing(t *testing.T) {
-	each(t, func(t *testing.T, c Config, ops []op) {
+	each(t, all, func(t *testing.T, c Config, ops []op) {
 		c.span = 1
 		wantEvents, wantLoads := drive(t, c, ops, nil)
 		for _, span := range []int{3, maxSpan} {
@@ -170,7 +176,7 @@ func same[T comparable](t *testing.T, what string, got, want []T) {
 // TestNothingIsLost checks that each request ends once with all its tokens, in order of time, and that first tokens come
 // in order of arrival.
 func TestNothingIsLost(t *testing.T) {
-	each(t, func(t *testing.T, c Config, ops []op) {
+	each(t, all, func(t *testing.T, c Config, ops []op) {
 		requests, cancelled := map[uint64]Sequence{}, map[uint64]bool{}
 		for _, o := range ops {
 			if o.submit != nil {
@@ -244,10 +250,7 @@ func busyMemory(c Config, l Load) bool {
 
 // TestBlocksAddUp recounts the blocks after every step from the sequences and the table.
 func TestBlocksAddUp(t *testing.T) {
-	each(t, func(t *testing.T, c Config, ops []op) {
-		if c.Scheduler != Mixed && c.Scheduler != PrefillFirst {
-			t.Skip("no shared blocks")
-		}
+	each(t, []Scheduler{Mixed, PrefillFirst}, func(t *testing.T, c Config, ops []op) {
 		drive(t, c, ops, func(e *Engine, _ time.Duration, _ []Event) {
 			b := e.model.(*batching)
 			k := b.mem.(*blockCache)
@@ -303,13 +306,16 @@ func TestBlocksAddUp(t *testing.T) {
 // TestFirstComeFirstServed checks the order of what runs and waits, that the oldest gets on in every step, however often others are preempted (so
 // no livelock can be), and that nothing waits that would fit.
 func TestFirstComeFirstServed(t *testing.T) {
-	each(t, func(t *testing.T, c Config, ops []op) {
-		if c.Scheduler == FIFO {
-			t.Skip("TestNothingIsLost checks its order")
-		}
+	preemptions := 0
+	each(t, []Scheduler{Mixed, PrefillFirst, Slots, Legacy}, func(t *testing.T, c Config, ops []op) {
 		var oldest uint64
 		var progress int
-		drive(t, c, ops, func(e *Engine, _ time.Duration, _ []Event) {
+		drive(t, c, ops, func(e *Engine, _ time.Duration, events []Event) {
+			for _, ev := range events {
+				if ev.Kind == Preempted {
+					preemptions++
+				}
+			}
 			b := e.model.(*batching)
 			var order []uint64
 			for _, j := range b.running {
@@ -354,4 +360,45 @@ func TestFirstComeFirstServed(t *testing.T) {
 			}
 		})
 	})
+	if preemptions < 100 {
+		t.Errorf("only %d preemptions: the workloads do not press on memory", preemptions)
+	}
+}
+
+// TestClosedForm: with one place and one size of prompt, an engine is an M/D/1 queue: the mean wait is ρ/(2(1 - ρ)) services.
+func TestClosedForm(t *testing.T) {
+	f := func(c Config, rho float64) {
+		t.Run(fmt.Sprint(c.Scheduler, " at ", rho), func(t *testing.T) {
+			service := 60 * ms // 10 + 50
+			r := rand.New(rand.NewPCG(1, uint64(1000*rho)))
+			const n, warm = 80_000, 5_000
+			arrived := make([]time.Duration, n)
+			var ops []op
+			var at time.Duration
+			for i := range arrived {
+				at += time.Duration(r.ExpFloat64() * float64(service) / rho)
+				arrived[i] = at
+				ops = append(ops, op{at: at, submit: &Sequence{ID: uint64(i), PromptTokens: 50, OutputTokens: 1}})
+			}
+			var sum time.Duration
+			drive(t, c, ops, func(_ *Engine, _ time.Duration, events []Event) {
+				for _, ev := range events {
+					if ev.Kind == Done && ev.ID >= warm {
+						sum += ev.At - arrived[ev.ID] - service
+					}
+				}
+			})
+			got := float64(sum) / float64(service) / (n - warm)
+			want := rho / (2 * (1 - rho))
+			if got < 0.95*want || got > 1.05*want {
+				t.Errorf("mean wait %.3f services, want %.3f ±5 %%", got, want)
+			}
+		})
+	}
+	for _, rho := range []float64{0.5, 0.8} {
+		f(plain(func(c *Config) { c.MaxSequences = 1 }), rho)
+		f(plain(func(c *Config) { c.Scheduler, c.MaxSequences = PrefillFirst, 1 }), rho)
+		f(plain(func(c *Config) { c.Scheduler, c.Slots = Slots, 1 }), rho)
+		f(plain(func(c *Config) { c.Scheduler = FIFO }), rho)
+	}
 }
