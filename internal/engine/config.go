@@ -17,6 +17,10 @@
 // that decodes and finds no free block preempts the one that came last, which returns to the head of the queue and
 // computes its prompt and what it had generated again.
 //
+// What engines do and this does not: a prompt is admitted with the memory for all of it, not chunk by chunk; equal blocks that were
+// computed side by side are held once, not twice, from then on; the blocks of an output are found only after its end; a step
+// costs the engine's time and nothing else, so what tokenizers and sockets take is not here.
+//
 // # FIFO
 //
 // [FIFO] computes one prompt at a time, and decoding slows nothing: the simple second opinion.
