@@ -178,9 +178,15 @@ func (f *Fleet) dispatch(c *client, lane exchange.Lane, l *route.Lease) {
 		return
 	}
 	f.m.counts.Dispatched++
-	fl.id, fl.running = c.jobID(lane, uint64(f.m.counts.Dispatched)), true
+	fl.id = c.jobID(lane, uint64(f.m.counts.Dispatched))
+	if err := d.server.Submit(f.now, Job{ID: fl.id, Attempt: c.dials, Request: &c.request}); err != nil { // as engines refuse what is too long
+		f.end(c, lane, exchange.End{Class: llm.ClientFault, Sent: true, Held: true, Outcome: route.Outcome{
+			Verdict: route.NotDeploymentFault, Class: llm.ClientFault.String(), Detail: err.Error(), Answered: true, Status: 400,
+		}})
+		return
+	}
+	fl.running = true
 	f.m.change(f.now, &d.load, 1)
-	d.server.Submit(f.now, Job{ID: fl.id, Attempt: c.dials, Request: &c.request})
 	c.dials++
 	f.watch(d)
 }

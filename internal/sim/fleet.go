@@ -47,20 +47,28 @@ type Fault struct {
 	At         time.Duration
 	Deployment int // index in Options.Servers
 	Kind       FaultKind
-	Server     Server // of Mended: what is there from then on, idle and cold; nil = what was there before
+	Factor     float64 // of Slowed: how many times as long all takes from then on; 1 = as usual
+	Server     Server  // of Mended: what is there from then on, idle and cold; nil = what was there before
 }
 
 // FaultKind says what befalls.
 type FaultKind uint8
 
-// The kinds of fault. A deployment is in the state that the last one says.
+// The kinds of fault. A deployment is Mended, Down or Erring as the last of these says.
 const (
 	Mended  FaultKind = iota // all is well
 	Down                     // connections are refused, and what runs there breaks off
 	Erring                   // each new request is answered with a 500 at once
 	Leaving                  // it is drained: by order nothing new, what runs may finish
 	Coming                   // and that order is taken back
+	Slowed                   // it takes Factor times as long; the server must be a Slower
 )
+
+// Slower is implemented by servers that can be slowed.
+type Slower interface {
+	// Slow makes what begins from now on take factor times as long as usual.
+	Slow(now time.Duration, factor float64)
+}
 
 // Fleet is a simulation: balancers before deployments. It is not safe for concurrent use.
 type Fleet struct {
@@ -170,8 +178,11 @@ func (o *Options) check() error {
 		if x.Deployment < 0 || x.Deployment >= len(o.Servers) {
 			return fmt.Errorf("fault %d is about deployment %d, there are %d", i, x.Deployment, len(o.Servers))
 		}
-		if x.Kind > Coming {
+		if x.Kind > Slowed {
 			return fmt.Errorf("fault %d is of the unknown kind %d", i, x.Kind)
+		}
+		if _, ok := o.Servers[x.Deployment].(Slower); x.Kind == Slowed && (!ok || !(x.Factor > 0)) {
+			return fmt.Errorf("fault %d: deployment %d cannot be slowed by a factor of %v", i, x.Deployment, x.Factor)
 		}
 	}
 	return nil
@@ -326,6 +337,12 @@ func (f *Fleet) befall(x *Fault) {
 			if err := b.router.Override(wall(f.now), "deployment", d.id, order); err != nil {
 				panic("BUG: sim: " + err.Error())
 			}
+		}
+		return
+	case Slowed:
+		if s, ok := d.server.(Slower); ok {
+			s.Slow(f.now, x.Factor)
+			f.watch(d)
 		}
 		return
 	case Down:

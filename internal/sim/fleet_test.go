@@ -137,7 +137,7 @@ func TestNeverServed(t *testing.T) {
 // silent takes jobs and never does one.
 type silent struct{}
 
-func (silent) Submit(time.Duration, Job)         {}
+func (silent) Submit(time.Duration, Job) error   { return nil }
 func (silent) Cancel(time.Duration, uint64) bool { return false }
 func (silent) Next() (time.Duration, bool)       { return 0, false }
 func (silent) Step(time.Duration) []Report       { return nil }
@@ -159,5 +159,6 @@ func TestOptions(t *testing.T) {
 	f("-1 balancers", func(o *Options) { o.Balancers = -1 })
 	f("burn-in of -1s", func(o *Options) { o.BurnIn = -time.Second })
 	f("about deployment 2", func(o *Options) { o.Faults = []Fault{{Deployment: 2}} })
+	f("cannot be slowed", func(o *Options) { o.Faults = []Fault{{Kind: Slowed, Factor: 2}} })
 	f("unknown kind 9", func(o *Options) { o.Faults = []Fault{{Kind: 9}} })
 }

@@ -10,8 +10,9 @@ import (
 
 // Server is the model of what serves one deployment. Times are since the simulation began and never go back.
 type Server interface {
-	// Submit gives it a job. The job's Request may be kept until the job is done or cancelled.
-	Submit(now time.Duration, j Job)
+	// Submit gives it a job. The job's Request may be kept until the job is done or cancelled. An error says that it can
+	// never serve such a request, and it has not taken it.
+	Submit(now time.Duration, j Job) error
 	// Cancel takes a job back; false if it does not have it.
 	Cancel(now time.Duration, id uint64) bool
 	// Next returns when Step is to be called, false if there is nothing to wait for. Any other call may change it.
@@ -86,12 +87,13 @@ func NewQueue(o QueueOptions) (*Queue, error) {
 }
 
 // Submit implements Server.
-func (q *Queue) Submit(now time.Duration, j Job) {
+func (q *Queue) Submit(now time.Duration, j Job) error {
 	if q.o.Slots > 0 && len(q.running) >= q.o.Slots {
 		q.waiting = append(q.waiting, j)
-		return
+	} else {
+		q.begin(now, j)
 	}
-	q.begin(now, j)
+	return nil
 }
 
 func (q *Queue) begin(now time.Duration, j Job) {

@@ -19,13 +19,20 @@ func reports(s Server) (got string) {
 	}
 }
 
+func submit(t *testing.T, s Server, now time.Duration, j Job) {
+	t.Helper()
+	if err := s.Submit(now, j); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestQueue(t *testing.T) {
 	f := func(o QueueOptions, cancel uint64, want string) {
 		t.Helper()
 		o.Constant = true
 		q := queue(t, o)
 		for i := range uint64(5) {
-			q.Submit(time.Duration(i)*time.Second, Job{ID: i, Request: &Request{Work: 10 * time.Second}})
+			submit(t, q, time.Duration(i)*time.Second, Job{ID: i, Request: &Request{Work: 10 * time.Second}})
 		}
 		if cancel < 5 && !q.Cancel(5*time.Second, cancel) {
 			t.Errorf("job %d cannot be cancelled", cancel)
@@ -49,7 +56,7 @@ func TestQueue(t *testing.T) {
 func TestQueueTies(t *testing.T) {
 	q := queue(t, QueueOptions{Constant: true})
 	for i := range uint64(4) {
-		q.Submit(0, Job{ID: i, Request: &Request{Work: time.Second}})
+		submit(t, q, 0, Job{ID: i, Request: &Request{Work: time.Second}})
 	}
 	if got, want := reports(q), "0@1 1@1 2@1 3@1 "; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -60,7 +67,7 @@ func TestQueueTies(t *testing.T) {
 func TestServiceIsTheRequests(t *testing.T) {
 	end := func(seed uint64, attempt int) time.Duration {
 		q := queue(t, QueueOptions{})
-		q.Submit(0, Job{Attempt: attempt, Request: &Request{Seed: seed, Work: time.Second}})
+		submit(t, q, 0, Job{Attempt: attempt, Request: &Request{Seed: seed, Work: time.Second}})
 		at, _ := q.Next()
 		return at
 	}

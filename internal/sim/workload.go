@@ -15,6 +15,7 @@ type Request struct {
 	Session      uint64        // requests of one session have the same, 0 = none
 	PromptTokens int
 	OutputTokens int
+	BlockTokens  int           // tokens of a block, 0 = nothing is known of prefixes
 	Prompt       []uint64      // hash chain of the prompt's whole blocks
 	Output       []uint64      // how the chain goes on once the answer is part of the next prompt
 	Work         time.Duration // for a Queue: mean time of service at speed 1
