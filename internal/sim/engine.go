@@ -71,6 +71,9 @@ func (e *Engine) Cancel(now time.Duration, id uint64) bool { return e.e.Cancel(n
 // Next implements Server.
 func (e *Engine) Next() (time.Duration, bool) { return e.e.Next() }
 
+// Produced implements Grower.
+func (e *Engine) Produced(now time.Duration, id uint64) int { return e.e.Generated(now, id) }
+
 // Slow implements Slower.
 func (e *Engine) Slow(now time.Duration, factor float64) { e.e.Slow(now, factor) }
 

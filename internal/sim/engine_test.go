@@ -161,3 +161,26 @@ func TestEngineFleet(t *testing.T) {
 		}
 	}
 }
+
+// TestProgress: while an answer comes, the balancer's outstanding work gets less, as it does in the proxy.
+func TestProgress(t *testing.T) {
+	source := listed{{At: time.Second, PromptTokens: 100, OutputTokens: 150}}
+	fleet := mustFleet(t, Options{
+		Servers: engines(t, 1, "vllm-router"), Strategy: mustStrategy(t, "least_tokens"), Stream: true, Source: &source, Plan: onlyOnce,
+	})
+	var work []int
+	for at := time.Second; ; at += 300 * time.Millisecond {
+		fleet.Run(at)
+		if fleet.Running() == 0 {
+			break
+		}
+		work = append(work, fleet.View(0).Deployments[0].Work)
+	}
+	falls := len(work) >= 4
+	for i := 1; i < len(work); i++ {
+		falls = falls && work[i] < work[i-1]
+	}
+	if !falls {
+		t.Errorf("outstanding work every 300 ms: %v, want it to fall", work)
+	}
+}
