@@ -183,7 +183,7 @@ func (f *field) client(ctx context.Context, seed uint64) {
 	defer transport.CloseIdleConnections()
 	for ctx.Err() == nil {
 		streamed := random.IntN(2) == 0
-		v, what := ask(ctx, transport, f.url, streamed, 1+random.IntN(20))
+		v, what := f.ask(ctx, transport, streamed, 1+random.IntN(20))
 		if ctx.Err() != nil {
 			return
 		}
@@ -198,10 +198,21 @@ func (f *field) client(ctx context.Context, seed uint64) {
 	}
 }
 
+// explained is what the balancer says of a request.
+func (f *field) explained(id string) string {
+	res, err := http.Get(f.admin + "/explain/" + id + "?format=text")
+	if err != nil {
+		return err.Error()
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(res.Body) // what came of it may say enough
+	return string(text)
+}
+
 // ask sends one request and judges what came.
-func ask(ctx context.Context, transport http.RoundTripper, url string, streamed bool, tokens int) (verdict, string) {
+func (f *field) ask(ctx context.Context, transport http.RoundTripper, streamed bool, tokens int) (verdict, string) {
 	body := fmt.Sprintf(`{"model":"mock-model","stream":%v,"max_tokens":%d,"messages":[{"role":"user","content":"hello"}]}`, streamed, tokens)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return failed, err.Error()
 	}
@@ -220,7 +231,7 @@ func ask(ctx context.Context, transport http.RoundTripper, url string, streamed 
 		if strings.Contains(text, `"code":"evenkeel_`) && (res.StatusCode == 502 || res.StatusCode == 503) {
 			return refused, text
 		}
-		return failed, fmt.Sprintf("status %d: %.200s", res.StatusCode, text)
+		return failed, fmt.Sprintf("status %d: %.200s\n%s", res.StatusCode, text, f.explained(res.Header.Get("X-Evenkeel-Id")))
 	case streamed && strings.HasSuffix(text, "data: [DONE]\n\n"):
 		return complete, ""
 	case streamed && strings.Contains(text, `"delta":{"content"`) && strings.Contains(text, `"code":"evenkeel_upstream_`) && !strings.Contains(text, "[DONE]"):
