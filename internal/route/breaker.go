@@ -14,7 +14,8 @@ import (
 //	            └─────────┘ the trial failed: open for longer
 type breaker struct {
 	window window
-	row    int // failures in a row while closed
+	row    int // failures in a row while closed, since rowAt
+	rowAt  time.Time
 	order  Override
 
 	tripped bool      // open or half-open
@@ -208,8 +209,13 @@ type finding struct {
 	evidence evidence
 	rule     Rule // of an outage, or of a run of failures if it is not the usual one
 	reason   string
-	spare    bool // rates may take nobody else out of the pool
+	spare    bool      // rates may take nobody else out of the pool
+	begun    time.Time // the request; zero = long ago
 }
+
+// oldSuccess is for how long after the first of a row of failures a success does not end it whose request began before: many
+// requests run when a deployment breaks, and what they come to says nothing about those that begin now.
+const oldSuccess = time.Second
 
 // learn takes the finding of a request that was admitted in generation gen, as a trial or not.
 func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial bool, u *unit) {
@@ -226,7 +232,9 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 		}
 		if f.evidence == good {
 			b.window.at(now, h.Window).OK++
-			b.row, b.outages = 0, 0
+			if b.outages = 0; !f.begun.Before(b.rowAt) || now.Sub(b.rowAt) >= oldSuccess {
+				b.row = 0
+			}
 			b.settle(now)
 		}
 	case limited:
@@ -240,7 +248,9 @@ func (b *breaker) learn(now time.Time, h *Health, f finding, gen uint32, trial b
 		}
 	case failure:
 		b.window.at(now, h.Window).Failed++
-		b.row++
+		if b.row++; b.row == 1 {
+			b.rowAt = now
+		}
 		if trial {
 			b.trip(now, h, b.rule, f.reason, u)
 			return

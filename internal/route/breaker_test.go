@@ -419,3 +419,26 @@ func TestHealthPage(t *testing.T) {
 		probe(well, Open, "server_error")
 	}
 }
+
+// TestOldSuccessesHideNoBreak: when a deployment breaks, requests that run there may end well for a while; five failures of
+// newer ones open all the same. But a success a second later, or of a newer request, shows that not all fails.
+func TestOldSuccessesHideNoBreak(t *testing.T) {
+	f := func(want BreakerState, after time.Duration, newer bool) {
+		t.Helper()
+		r := newRouter(t, pool1("m", dep("a/m", Limits{})))
+		old := mustPick(t, r, start, query("m"))
+		end(t, r, at(time.Millisecond), "a/m", 4, broken())
+		if newer {
+			end(t, r, at(after), "a/m", 1, success())
+		} else {
+			old.Done(at(after), success())
+		}
+		end(t, r, at(after+time.Millisecond), "a/m", 1, broken())
+		if s := state(t, r, at(after+time.Millisecond), "a/m"); s != want {
+			t.Errorf("after %v, newer %v: %v, want %v", after, newer, s, want)
+		}
+	}
+	f(Open, 10*time.Millisecond, false)
+	f(Closed, 10*time.Millisecond, true)
+	f(Closed, 1001*time.Millisecond, false)
+}

@@ -301,7 +301,7 @@ func pauseOf(h *Health, o *Outcome) (time.Duration, string) {
 
 // ownFinding is what an outcome says about the deployment. What concerns its endpoint or its credential is theirs.
 func (l *Lease) ownFinding(o *Outcome) finding {
-	f := finding{reason: o.Class}
+	f := finding{reason: o.Class, begun: l.begun}
 	switch {
 	case o.Verdict == Success:
 		f.evidence = good
