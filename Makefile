@@ -45,7 +45,7 @@ test: setup lint cross ## everything CI checks: set-up, lint, builds for all pla
 	go test $(TESTFLAGS) $(SIMULATED) # the simulations among them run without the race detector only
 	go test -count=1 $(if $(CI),,-skip TestRed) ./internal/drill # alone too: the rows of evenkeel drill; in CI also that each fails where its defence is missing
 	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
-	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -p 3 -shuffle=on -timeout 6m $(TESTFLAGS) ./... # three packages at a time: some mostly wait
+	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -shuffle=on -timeout 6m $(TESTFLAGS) ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (10s) each
 	scripts/fuzz $(FUZZTIME)
