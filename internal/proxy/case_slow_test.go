@@ -18,17 +18,19 @@ import (
 )
 
 // TestCase85SlowReaders: clients that read nothing, and others that read 10 KB/s, of streams that come as fast as they are
-// taken. Times are those of the product divided by thirty, so that slow readers take as much as there before they could
+// taken. Times are those of the product divided by fifteen, so that slow readers take as much as there before they could
 // be given up.
 func TestCase85SlowReaders(t *testing.T) {
 	const (
-		scale    = 30
+		scale    = 15
 		each     = 20 // clients of a kind
 		patience = clientPatience / scale
 		sip      = 10 << 10 // for each second/scale
 	)
 	s := &flood{event: delta(strings.Repeat("word ", 800))}
-	w := newWorld(t, options{}, s.serve)
+	// What the endpoint takes is held against what clients may take, not against its usual microseconds: those triple
+	// when the machine has other work.
+	w := newWorld(t, options{health: route.Health{TTFTThreshold: patience}}, s.serve)
 	w.proxy.patience = patience
 
 	small := func() time.Duration {
@@ -92,7 +94,7 @@ func TestCase85SlowReaders(t *testing.T) {
 	w.idle()
 	w.judged(records+3*each+30*rounds, each, patience)
 	d := w.deployment(0)
-	if d.Breaker.Openings != 0 || d.Totals.Faults != 0 || d.TTFT > learned+time.Second {
+	if d.Breaker.State != route.Closed || d.Breaker.Openings != 0 || d.Totals.Faults != 0 || d.TTFT > learned+time.Second {
 		t.Errorf("slow clients spoiled what is known of the endpoint: %+v, %d faults, TTFT %v, %v before", d.Breaker, d.Totals.Faults, d.TTFT, learned)
 	}
 }

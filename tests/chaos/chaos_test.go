@@ -306,7 +306,7 @@ func (f *field) allDown(d time.Duration) {
 	f.allServe()
 }
 
-// allServe demands that every engine serves again within 2 s.
+// allServe demands that every engine serves again within 3 s.
 func (f *field) allServe() {
 	f.t.Helper()
 	began := time.Now()
