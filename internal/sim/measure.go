@@ -143,11 +143,11 @@ func (m *measure) over(result exchange.Result, a *answer) {
 	m.prompt += a.prompt
 	m.cached += a.cached
 	ttft, itl := a.firstTo-a.request.At, time.Duration(0)
-	m.ttft.add(a.ordinal, ttft.Seconds())
-	m.response.add(a.ordinal, (a.lastTo - a.request.At).Seconds())
+	m.ttft.Add(a.ordinal, ttft.Seconds())
+	m.response.Add(a.ordinal, (a.lastTo - a.request.At).Seconds())
 	if a.output > 1 && a.lastTo > a.firstTo {
 		itl = (a.lastTo - a.firstTo) / time.Duration(a.output-1)
-		m.itl.add(a.ordinal, itl.Seconds())
+		m.itl.Add(a.ordinal, itl.Seconds())
 	}
 	if (m.goal.TTFT == 0 || ttft <= m.goal.TTFT) && (m.goal.ITL == 0 || itl <= m.goal.ITL) {
 		m.good++

@@ -6,7 +6,7 @@ import (
 )
 
 // Series is a statistic of one number per request. Its memory does not grow with the requests: the mean and its error come
-// from batch means, quantiles are exact up to exactValues and after that within quantileError.
+// from batch means, quantiles are exact up to exactValues and after that within quantileError. The zero value is empty.
 type Series struct {
 	count int
 	sum   float64
@@ -38,8 +38,8 @@ const (
 	bucketCount = 4200
 )
 
-// add takes the value of the request that came as the n-th, from 0. Requests may end in any order.
-func (s *Series) add(n int, x float64) {
+// Add takes the value of the request that came as the n-th, from 0. Requests may end in any order.
+func (s *Series) Add(n int, x float64) {
 	if s.size == 0 {
 		s.size = leastBatch
 	}

@@ -10,7 +10,7 @@ import (
 func TestSeriesExact(t *testing.T) {
 	var s Series
 	for i := range 1000 {
-		s.add(i, float64(999-i))
+		s.Add(i, float64(999-i))
 	}
 	if s.Count() != 1000 || s.Mean() != 499.5 || s.Max() != 999 || s.Quantile(.5) != 499 || s.Quantile(.99) != 989 || s.Quantile(1) != 999 || s.Quantile(0) != 0 {
 		t.Errorf("count %d, mean %v, max %v, p50 %v, p99 %v", s.Count(), s.Mean(), s.Max(), s.Quantile(.5), s.Quantile(.99))
@@ -31,7 +31,7 @@ func TestSeriesError(t *testing.T) {
 	var all []float64
 	for i := range 300_000 {
 		x := math.Exp(3 * rng.NormFloat64())
-		s.add(i, x)
+		s.Add(i, x)
 		all = append(all, x)
 	}
 	slices.Sort(all)
@@ -49,7 +49,7 @@ func TestSeriesError(t *testing.T) {
 func TestSeriesOutOfRange(t *testing.T) {
 	var s Series
 	for i := range exactValues + 10 {
-		s.add(i, []float64{0, -1, 1e-300, 1e300, math.Inf(1)}[i%5])
+		s.Add(i, []float64{0, -1, 1e-300, 1e300, math.Inf(1)}[i%5])
 	}
 	if got := s.Quantile(.1); got != 0 {
 		t.Errorf("the smallest is %v, want 0", got)
@@ -65,7 +65,7 @@ func TestBatchMeans(t *testing.T) {
 	var s Series
 	const n = 200_000
 	for i := range n {
-		s.add(i, rng.ExpFloat64())
+		s.Add(i, rng.ExpFloat64())
 	}
 	if want := 1 / math.Sqrt(n); math.Abs(s.Error()/want-1) > .3 {
 		t.Errorf("standard error %v, want about %v", s.Error(), want)
@@ -78,9 +78,9 @@ func TestPaired(t *testing.T) {
 	var a, b Series
 	for i := range 5000 {
 		common := 10 * rng.ExpFloat64()
-		a.add(i, common+1+.1*rng.NormFloat64())
+		a.Add(i, common+1+.1*rng.NormFloat64())
 		if i < 2500 {
-			b.add(i, common)
+			b.Add(i, common)
 		}
 	}
 	difference, e := Paired(&a, &b)
