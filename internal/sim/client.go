@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -31,8 +32,12 @@ type flight struct {
 	id         uint64 // of the job
 	lease      *route.Lease
 	deployment *deployment
+	number     uint64        // of the attempt, among all
 	running    bool          // the server has it
+	noted      bool          // the Policy knows of it, and not yet of its end
+	sent       time.Duration // when it was dispatched
 	first      time.Duration // when its first content came, -1 = none did
+	cached     int           // tokens, known with the first content
 	end        exchange.End
 }
 
@@ -73,8 +78,8 @@ func (f *Fleet) client() *client {
 	return c
 }
 
-// assumedBytesPerToken is how much text a token stands for in a simulated prompt: English prose.
-const assumedBytesPerToken = 4
+// proseBytes is how much text a token of English prose is.
+const proseBytes = 4
 
 // begin starts the exchange of the client's request.
 func (f *Fleet) begin(c *client, b *balancer) {
@@ -83,10 +88,17 @@ func (f *Fleet) begin(c *client, b *balancer) {
 	c.at, c.armed, c.dials, c.waiting = b, -1, 0, false
 	c.facts = route.Facts{
 		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: model, API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
-		PromptBytes: assumedBytesPerToken * r.PromptTokens, Prefix: r.Prompt,
+		PromptBytes: f.promptBytes(r), Prefix: r.Prompt,
 	}
 	c.x.Reset(b.router, b.budget, &c.plan, &c.facts)
 	f.tell(c, exchange.Event{Kind: exchange.Started})
+}
+
+func (f *Fleet) promptBytes(r *Request) int {
+	if f.o.BytesPerToken.Mean == 0 {
+		return proseBytes * r.PromptTokens
+	}
+	return int(math.Ceil(f.o.BytesPerToken.draw(f.lengths) * float64(r.PromptTokens)))
 }
 
 // notice takes an event of the clock that is about a client.
@@ -164,8 +176,10 @@ func (f *Fleet) dispatch(c *client, lane exchange.Lane, l *route.Lease) {
 	f.waited(c)
 	d := f.deployments[f.byID[l.Deployment().ID]]
 	fl := &c.flights[lane]
-	*fl = flight{lease: l, deployment: d, first: -1}
+	f.attempts++
+	*fl = flight{lease: l, deployment: d, number: f.attempts, noted: true, sent: f.now, first: -1}
 	d.picks++
+	f.note(c, fl, Sent)
 	switch d.state {
 	case Down:
 		f.end(c, lane, exchange.End{Class: llm.Connect, Outcome: route.Outcome{Verdict: route.DeploymentFault, Class: llm.Connect.String(), Fault: route.Unreachable}})
@@ -198,7 +212,15 @@ func (f *Fleet) end(c *client, lane exchange.Lane, e exchange.End) {
 }
 
 func (f *Fleet) ended(c *client, lane exchange.Lane) {
+	f.noteEnd(c, &c.flights[lane])
 	f.tell(c, exchange.Event{Kind: exchange.Ended, Lane: lane, End: &c.flights[lane].end})
+}
+
+func (f *Fleet) noteEnd(c *client, fl *flight) {
+	if fl.noted {
+		fl.noted = false
+		f.note(c, fl, Over)
+	}
 }
 
 // leave takes an attempt from its server's books.
@@ -248,12 +270,10 @@ func (f *Fleet) reported(d *deployment, r Report) {
 	}
 	switch r.Kind {
 	case FirstToken:
-		fl.first = f.now
-		f.content(c, lane)
+		f.begun(c, lane, r.Cached)
 	case Done:
 		if fl.first < 0 {
-			fl.first = f.now
-			f.content(c, lane)
+			f.begun(c, lane, r.Cached)
 		}
 		f.leave(fl)
 		fl.end = exchange.End{Sent: true, Held: !c.x.Committed(), Outcome: route.Outcome{
@@ -267,8 +287,11 @@ func (f *Fleet) reported(d *deployment, r Report) {
 	}
 }
 
-// content tells of the first content of a streamed answer. Another answer is held until it is whole.
-func (f *Fleet) content(c *client, lane exchange.Lane) {
+// begun tells of the first content of an answer, the exchange only of a streamed one: another is held until it is whole.
+func (f *Fleet) begun(c *client, lane exchange.Lane, cached int) {
+	fl := &c.flights[lane]
+	fl.first, fl.cached = f.now, cached
+	f.note(c, fl, Begun)
 	if c.facts.Stream {
 		f.tell(c, exchange.Event{Kind: exchange.Content, Lane: lane})
 		f.growing(c, lane)
@@ -296,6 +319,9 @@ func (f *Fleet) finish(c *client) {
 	f.m.over(rec.Result, &a)
 	if f.o.Record != nil {
 		f.o.Record(&c.request, rec)
+	}
+	for lane := range c.flights {
+		f.noteEnd(c, &c.flights[lane]) // a loser's end is on its way when the winner's is here
 	}
 	c.x.Forget()
 	c.gen++

@@ -19,6 +19,8 @@ const (
 	tick                        // a balancer looks at who waits
 	fault                       // something breaks, or is mended
 	burnt                       // the burn-in is over
+	scrape                      // a balancer reads metrics
+	hearsay                     // balancers hear of what one of them did
 )
 
 // event is one thing that is due. An event whose gen is not its object's any more is void.

@@ -16,20 +16,27 @@ const model = "m"
 
 // Options describe a simulation.
 type Options struct {
-	Seed      uint64
-	Servers   []Server       // one for each deployment; a Fleet takes them over
-	Weights   []float64      // of the deployments; nil = all 1
-	Limits    route.Limits   // of each deployment
-	Strategy  route.Strategy // of each balancer
-	Balancers int            // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
-	Router    route.Options  // of each
-	Plan      exchange.Plan  // of each request; Models and Notify are the Fleet's
-	Stream    bool           // requests ask for streamed answers
-	Budget    Budget
-	Source    Source
-	BurnIn    time.Duration // requests that come before are not measured
-	Goal      Goal
-	Faults    []Fault
+	Seed     uint64
+	Servers  []Server       // one for each deployment; a Fleet takes them over
+	Weights  []float64      // of the deployments; nil = all 1
+	Limits   route.Limits   // of each deployment
+	Strategy route.Strategy // of each balancer, if there is no Policy
+	// Policy makes one for each balancer.
+	Policy    func(Vantage) (Policy, error)
+	Scrapes   Scrapes
+	Sharing   Sharing
+	Balancers int           // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
+	Router    route.Options // of each
+	Plan      exchange.Plan // of each request; Models and Notify are the Fleet's
+	Stream    bool          // requests ask for streamed answers
+	// BytesPerToken is how many bytes of text a token of a prompt is, for each request anew: what balancers see is bytes. A mean
+	// of 0 is 4 for all, as in English prose.
+	BytesPerToken Law
+	Budget        Budget
+	Source        Source
+	BurnIn        time.Duration // requests that come before are not measured
+	Goal          Goal
+	Faults        []Fault
 
 	// Record, if not nil, is told of each request that is over. The record may be kept.
 	Record func(*Request, *exchange.Record)
@@ -86,10 +93,14 @@ type Fleet struct {
 	measuring   bool
 	ordinal     int // of the next request
 	first       int // ordinal of the first that counts
+	attempts    uint64
 	m           measure
 	policies    *rand.Rand
 	choices     *rand.Rand
+	lengths     *rand.Rand // of prompts, in bytes
 	reports     []Report
+	shared      []shared // in the order in which they are heard
+	heard       int      // so many of them are
 }
 
 // balancer is one process of the product.
@@ -97,6 +108,7 @@ type balancer struct {
 	index   int32
 	router  *route.Router
 	budget  *exchange.Budget
+	adviser adviser
 	waiting int  // requests
 	ticking bool // a tick is planned
 }
@@ -119,7 +131,7 @@ func New(o Options) (*Fleet, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	f := &Fleet{o: o, byID: map[string]int32{}, policies: stream(o.Seed, forPolicies), choices: stream(o.Seed, forBalancers)}
+	f := &Fleet{o: o, byID: map[string]int32{}, policies: stream(o.Seed, forPolicies), choices: stream(o.Seed, forBalancers), lengths: stream(o.Seed, forBytes)}
 	f.m = measure{goal: o.Goal, results: map[exchange.Result]int{}}
 	var described []route.Deployment
 	for i, s := range o.Servers {
@@ -142,7 +154,11 @@ func New(o Options) (*Fleet, error) {
 	for i := range o.Balancers {
 		b := &balancer{index: int32(i), router: route.New(o.Router), budget: exchange.NewBudget(o.Budget.Ratio, o.Budget.Smallest)}
 		b.budget.Hedges(o.Budget.Hedges)
-		if _, err := b.router.Adopt(wall(0), []route.PoolSpec{{Model: model, Deployments: described, Strategy: o.Strategy}}); err != nil {
+		s, err := f.advise(b)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := b.router.Adopt(wall(0), []route.PoolSpec{{Model: model, Deployments: described, Strategy: s}}); err != nil {
 			return nil, err
 		}
 		f.balancers = append(f.balancers, b)
@@ -165,14 +181,20 @@ func (o *Options) check() error {
 		return errors.New("a simulation needs at least one server")
 	case o.Weights != nil && len(o.Weights) != len(o.Servers):
 		return fmt.Errorf("%d weights for %d servers", len(o.Weights), len(o.Servers))
-	case o.Strategy == nil:
-		return errors.New("a simulation needs a strategy")
+	case (o.Strategy == nil) == (o.Policy == nil):
+		return errors.New("a simulation needs either a strategy or a policy")
+	case o.Scrapes.Every < 0 || o.Sharing.Delay < 0:
+		return fmt.Errorf("scrapes every %v, sharing after %v: neither must be negative", o.Scrapes.Every, o.Sharing.Delay)
+
 	case o.Source == nil:
 		return errors.New("a simulation needs a source of requests")
 	case o.Balancers < 1:
 		return fmt.Errorf("%d balancers: at least one is needed", o.Balancers)
 	case o.BurnIn < 0:
 		return fmt.Errorf("a burn-in of %v: it must not be negative", o.BurnIn)
+	}
+	if err := o.BytesPerToken.check("bytes per token"); err != nil && o.BytesPerToken != (Law{}) {
+		return err
 	}
 	for i, x := range o.Faults {
 		if x.Deployment < 0 || x.Deployment >= len(o.Servers) {
@@ -246,6 +268,10 @@ func (f *Fleet) handle(e event) {
 		f.tick(f.balancers[e.index])
 	case fault:
 		f.befall(&f.o.Faults[e.index])
+	case scrape:
+		f.scrape(f.balancers[e.index])
+	case hearsay:
+		f.hear()
 	case burnt:
 		f.measuring, f.first = true, f.ordinal
 		f.m.burn(f.now, f.loads)

@@ -14,6 +14,7 @@ const (
 	forService   // how long a queue serves a request
 	forTicks     // the spread of timestamps that a trace has rounded
 	forCopies    // what copies of a trace are shifted by and salted with
+	forBytes     // how many bytes a prompt's tokens are
 )
 
 // stream returns the random numbers of a seed for a purpose.

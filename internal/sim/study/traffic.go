@@ -1,0 +1,128 @@
+package study
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"evenkeel/internal/sim"
+)
+
+// traffic returns the requests of a workload, rate of them a second.
+func (w *Workload) traffic(seed uint64, rate float64, copies int, whole bool) (sim.Source, error) {
+	switch {
+	case w.Trace != nil:
+		return newLaps(w, seed, rate, copies, whole)
+	case w.Generate != nil:
+		return w.Generate(seed, rate)
+	}
+	return nil, fmt.Errorf("the workload %s plays the trace %s, which was not given", w.Name, w.File)
+}
+
+// natural returns the requests per second of a trace as it was recorded.
+func (w *Workload) natural() (float64, error) {
+	p, err := sim.NewReplay(0, w.Trace, sim.ReplayOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("the workload %s: %w", w.Name, err)
+	}
+	return float64(len(w.Trace.Rows)) / p.Length().Seconds(), nil
+}
+
+// laps plays a trace over and over. What one lap brings has nothing in common with what another does, or a lap's prompts
+// would all be in caches.
+type laps struct {
+	trace  *sim.Trace
+	o      sim.ReplayOptions
+	rng    *rand.Rand
+	replay *sim.Replay
+	lap    int
+	from   time.Duration // when the lap began
+	salt   uint64
+}
+
+// newLaps returns a source that begins at a random place of the trace, or at its beginning if it is to be played whole.
+func newLaps(w *Workload, seed uint64, rate float64, copies int, whole bool) (*laps, error) {
+	natural, err := w.natural()
+	if err != nil {
+		return nil, err
+	}
+	l := &laps{
+		trace: w.Trace, rng: rand.New(rand.NewPCG(seed, forLaps)),
+		o: sim.ReplayOptions{Copies: copies, Spread: w.Spread, Scale: natural * float64(copies) / rate},
+	}
+	if !whole {
+		l.trace = rotate(w.Trace, l.rng.IntN(len(w.Trace.Rows)))
+	}
+	return l, l.next()
+}
+
+// forLaps sets the random numbers of laps apart from others of the same seed.
+const forLaps = 0x6c617073
+
+// rotate returns a trace that begins with another row and goes on with what was before it.
+func rotate(t *sim.Trace, by int) *sim.Trace {
+	n := len(t.Rows)
+	last := t.Rows[n-1].At
+	length := last + last/time.Duration(max(n-1, 1)) + 1
+	out := &sim.Trace{BlockTokens: t.BlockTokens, Rows: make([]sim.Row, 0, n)}
+	first := t.Rows[by].At
+	for i := range n {
+		r := t.Rows[(by+i)%n]
+		r.At -= first
+		if by+i >= n {
+			r.At += length
+		}
+		out.Rows = append(out.Rows, r)
+	}
+	return out
+}
+
+// next begins another lap.
+func (l *laps) next() error {
+	if l.replay != nil {
+		l.from += l.replay.Length()
+		l.salt = l.rng.Uint64() | 1
+	}
+	p, err := sim.NewReplay(l.rng.Uint64(), l.trace, l.o)
+	l.replay = p
+	return err
+}
+
+// Next implements sim.Source. It has no end.
+func (l *laps) Next(r *sim.Request) bool {
+	for !l.replay.Next(r) {
+		if l.next() != nil {
+			return false
+		}
+	}
+	r.At += l.from
+	if l.salt != 0 {
+		salted := make([]uint64, len(r.Prompt))
+		for i, h := range r.Prompt {
+			salted[i] = scramble(h ^ l.salt)
+		}
+		r.Prompt = salted
+	}
+	return true
+}
+
+// scramble is a bijection that leaves no likeness (the finaliser of MurmurHash3).
+func scramble(x uint64) uint64 {
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// few brings the first requests of a source.
+type few struct {
+	sim.Source
+	left int
+}
+
+func (f *few) Next(r *sim.Request) bool {
+	if f.left == 0 {
+		return false
+	}
+	f.left--
+	return f.Source.Next(r)
+}
