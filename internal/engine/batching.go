@@ -279,6 +279,7 @@ func (b *batching) prefill(budget int) {
 		b.running = append(b.running, j)
 		j.admitted = true
 		if !j.counted {
+			j.kv = max(j.kv, min(j.Found, j.target-1))
 			j.counted, j.cached = true, j.kv
 			b.prompts += uint64(j.PromptTokens)
 			b.hits += uint64(j.kv)

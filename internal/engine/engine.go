@@ -19,6 +19,9 @@ type Sequence struct {
 	// Output continues Prompt by the blocks that the output completes, for a next turn to find. It may be nil; if not,
 	// Prompt holds all PromptTokens/BlockTokens full blocks.
 	Output []uint64
+	// Found is how many tokens of the prompt count as found in the cache when it is first admitted, if that is more than what is there: for
+	// a request of the past, of which that is known. They take memory of their own.
+	Found int
 	// EachToken asks for a Token event for each token between the first and the last.
 	EachToken bool
 }

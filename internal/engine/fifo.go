@@ -99,7 +99,7 @@ func (f *fifo) begin(now time.Duration) {
 	f.waiting.pop()
 	f.now = j
 	j.held = f.cache.match(j, j.held[:0])
-	j.cached = len(j.held) * f.cfg.BlockTokens
+	j.cached = max(len(j.held)*f.cfg.BlockTokens, min(j.Found, j.PromptTokens-1))
 	f.prompts += uint64(j.PromptTokens)
 	f.hits += uint64(j.cached)
 	t := &f.cfg.Timing
