@@ -87,7 +87,7 @@ func (f *Fleet) begin(c *client, b *balancer) {
 	f.running++
 	c.at, c.armed, c.dials, c.waiting = b, -1, 0, false
 	c.facts = route.Facts{
-		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: model, API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
+		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: f.asked(c), API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
 		PromptBytes: f.promptBytes(r), Prefix: r.Prompt,
 	}
 	c.x.Reset(b.router, b.budget, &c.plan, &c.facts)

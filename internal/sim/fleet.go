@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"evenkeel/internal/exchange"
@@ -22,7 +21,9 @@ type Options struct {
 	Limits   route.Limits   // of each deployment
 	Strategy route.Strategy // of each balancer, if there is no Policy
 	// Policy makes one for each balancer.
-	Policy    func(Vantage) (Policy, error)
+	Policy func(Vantage) (Policy, error)
+	// Site stands in the place of all these but Servers: deployments that are not alike, and several models.
+	Site      *Site
 	Scrapes   Scrapes
 	Sharing   Sharing
 	Balancers int           // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
@@ -133,23 +134,11 @@ func New(o Options) (*Fleet, error) {
 	}
 	f := &Fleet{o: o, byID: map[string]int32{}, policies: stream(o.Seed, forPolicies), choices: stream(o.Seed, forBalancers), lengths: stream(o.Seed, forBytes)}
 	f.m = measure{goal: o.Goal, results: map[exchange.Result]int{}}
-	var described []route.Deployment
-	for i, s := range o.Servers {
-		d := &deployment{index: int32(i), server: s, due: -1}
-		endpoint := "e" + strconv.Itoa(i)
-		url := "http://" + endpoint
-		d.id = endpoint + "/" + model
+	for i, id := range o.ids() {
+		d := &deployment{index: int32(i), id: id, server: o.Servers[i], due: -1}
 		f.deployments = append(f.deployments, d)
 		f.loads = append(f.loads, &d.load)
 		f.byID[d.id] = d.index
-		weight := 1.0
-		if o.Weights != nil {
-			weight = o.Weights[i]
-		}
-		described = append(described, route.Deployment{
-			ID: d.id, Endpoint: endpoint, URL: url, Model: model, Weight: weight, Limits: o.Limits,
-			Scopes: []route.Scope{{Kind: route.EndpointScope, Name: endpoint, URL: url}},
-		})
 	}
 	for i := range o.Balancers {
 		b := &balancer{index: int32(i), router: route.New(o.Router), budget: exchange.NewBudget(o.Budget.Ratio, o.Budget.Smallest)}
@@ -158,7 +147,7 @@ func New(o Options) (*Fleet, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := b.router.Adopt(wall(0), []route.PoolSpec{{Model: model, Deployments: described, Strategy: s}}); err != nil {
+		if _, err := b.router.Adopt(wall(0), o.pools(s)); err != nil {
 			return nil, err
 		}
 		f.balancers = append(f.balancers, b)
@@ -181,7 +170,7 @@ func (o *Options) check() error {
 		return errors.New("a simulation needs at least one server")
 	case o.Weights != nil && len(o.Weights) != len(o.Servers):
 		return fmt.Errorf("%d weights for %d servers", len(o.Weights), len(o.Servers))
-	case (o.Strategy == nil) == (o.Policy == nil):
+	case o.Site == nil && (o.Strategy == nil) == (o.Policy == nil):
 		return errors.New("a simulation needs either a strategy or a policy")
 	case o.Scrapes.Every < 0 || o.Sharing.Delay < 0:
 		return fmt.Errorf("scrapes every %v, sharing after %v: neither must be negative", o.Scrapes.Every, o.Sharing.Delay)
@@ -192,6 +181,11 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d balancers: at least one is needed", o.Balancers)
 	case o.BurnIn < 0:
 		return fmt.Errorf("a burn-in of %v: it must not be negative", o.BurnIn)
+	}
+	if o.Site != nil {
+		if err := o.Site.check(o); err != nil {
+			return err
+		}
 	}
 	if err := o.BytesPerToken.check("bytes per token"); err != nil && o.BytesPerToken != (Law{}) {
 		return err

@@ -11,6 +11,7 @@ import (
 type Request struct {
 	At           time.Duration // arrival
 	Seed         uint64        // of all that is random about it; the Fleet sets it
+	Model        string        // that it asks for, if Options has a Site
 	Tenant       string        // "" = nobody's
 	Session      uint64        // requests of one session have the same, 0 = none
 	PromptTokens int
