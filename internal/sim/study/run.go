@@ -45,7 +45,7 @@ type Hooks struct {
 
 // Run plays the row under a policy. Equal arguments give equal outcomes.
 func (p *Prepared) Run(policy Policy, seed uint64, h Hooks) (*Outcome, error) {
-	o, err := p.options(policy, seed)
+	o, err := p.Options(policy, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (p *Prepared) Run(policy Policy, seed uint64, h Hooks) (*Outcome, error) {
 	return out, nil
 }
 
-// options are those of the simulation.
-func (p *Prepared) options(policy Policy, seed uint64) (o sim.Options, err error) {
+// Options returns the options of the simulation that Run runs, for a caller who steps through it.
+func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error) {
 	r := &p.Row
 	o = sim.Options{
 		Seed: seed, Strategy: policy.Strategy, Stream: true, BurnIn: p.BurnIn, Goal: r.Workload.Goal, Faults: r.Faults, Plan: r.Plan, Budget: r.Budget,
