@@ -91,6 +91,9 @@ func (f *Fleet) begin(c *client, b *balancer) {
 		PromptBytes: f.promptBytes(r), Prefix: r.Prompt,
 	}
 	c.x.Reset(b.router, b.budget, &c.plan, &c.facts)
+	if f.o.Policy != nil {
+		f.requests[r.Seed] = r
+	}
 	f.tell(c, exchange.Event{Kind: exchange.Started})
 }
 
@@ -325,6 +328,7 @@ func (f *Fleet) finish(c *client) {
 	}
 	c.x.Forget()
 	c.gen++
+	delete(f.requests, c.request.Seed)
 	c.request, c.flights = Request{}, [2]flight{}
 	f.free = append(f.free, c.index)
 	f.running--

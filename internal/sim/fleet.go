@@ -100,8 +100,9 @@ type Fleet struct {
 	choices     *rand.Rand
 	lengths     *rand.Rand // of prompts, in bytes
 	reports     []Report
-	shared      []shared // in the order in which they are heard
-	heard       int      // so many of them are
+	shared      []shared            // in the order in which they are heard
+	heard       int                 // so many of them are
+	requests    map[uint64]*Request // that run, by seed, if there is a Policy
 }
 
 // balancer is one process of the product.
@@ -132,7 +133,7 @@ func New(o Options) (*Fleet, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	f := &Fleet{o: o, byID: map[string]int32{}, policies: stream(o.Seed, forPolicies), choices: stream(o.Seed, forBalancers), lengths: stream(o.Seed, forBytes)}
+	f := &Fleet{o: o, byID: map[string]int32{}, requests: map[uint64]*Request{}, policies: stream(o.Seed, forPolicies), choices: stream(o.Seed, forBalancers), lengths: stream(o.Seed, forBytes)}
 	f.m = measure{goal: o.Goal, results: map[exchange.Result]int{}}
 	for i, id := range o.ids() {
 		d := &deployment{index: int32(i), id: id, server: o.Servers[i], due: -1}

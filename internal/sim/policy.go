@@ -24,6 +24,9 @@ type Vantage struct {
 	Balancer  int      // which one it belongs to, of Balancers
 	Balancers int      // how many there are
 	IDs       []string // Candidate.ID of each deployment, in order
+	// Request returns the request whose Facts have this seed, while it runs: a Pick sees bytes, and other routers count tokens
+	// and read session headers.
+	Request func(seed uint64) *Request
 	// Servers are the deployments themselves. Only a yardstick looks at them; no router can.
 	Servers []Server
 }
@@ -95,6 +98,7 @@ func (f *Fleet) advise(b *balancer) (route.Strategy, error) {
 		return f.o.Strategy, nil
 	}
 	v := Vantage{Seed: mix(mix(f.o.Seed) + uint64(b.index)), Balancer: int(b.index), Balancers: f.o.Balancers, Servers: f.o.Servers}
+	v.Request = func(seed uint64) *Request { return f.requests[seed] }
 	for _, d := range f.deployments {
 		v.IDs = append(v.IDs, d.id)
 	}

@@ -12,13 +12,19 @@ import (
 
 // witness picks at random and remembers what it learns.
 type witness struct {
-	at      Vantage
-	notices []Notice
-	heard   []time.Duration
-	now     func() time.Duration
+	at        Vantage
+	strangers int // rounds about a request that the vantage does not show
+	notices   []Notice
+	heard     []time.Duration
+	now       func() time.Duration
 }
 
-func (w *witness) Pick(r *route.Round) int { return r.IntN(len(r.Candidates)) }
+func (w *witness) Pick(r *route.Round) int {
+	if asked := w.at.Request(r.Facts.Seed); asked == nil || len(asked.Prompt) != len(r.Facts.Prefix) || asked.PromptTokens == 0 {
+		w.strangers++
+	}
+	return r.IntN(len(r.Candidates))
+}
 
 func (w *witness) Learn(n *Notice) {
 	kept := *n
@@ -62,6 +68,9 @@ func TestPolicyLearnsOfEachAttempt(t *testing.T) {
 	}
 	sent, cached, failed := 0, 0, 0
 	for _, w := range ws {
+		if w.strangers != 0 || w.at.Request(1) != nil {
+			t.Errorf("%d rounds are about requests that the vantage does not show", w.strangers)
+		}
 		state := map[uint64]NoticeKind{}
 		for i, n := range w.notices {
 			last, known := state[n.Attempt]
