@@ -94,6 +94,26 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// What serves traffic knows nothing of the simulator, least of all of other routers' policies.
+func TestServingNamesNoSimulator(t *testing.T) {
+	var visit func(name string)
+	seen := map[string]bool{}
+	visit = func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			for _, next := range mayImport[name] {
+				visit(next)
+			}
+		}
+	}
+	visit("app")
+	for name := range seen {
+		if name == "sim" || strings.HasPrefix(name, "sim/") {
+			t.Errorf("by the table, app may come to import %s", name)
+		}
+	}
+}
+
 // Every line of the fixtures is found if it says "want", with the text it names, and passes if it does not.
 func TestPurityFindsEveryBreach(t *testing.T) {
 	fset := token.NewFileSet()

@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"drill":     {"mock"},
 	"sim":       {"engine", "exchange", "route", "strategy", "policy", "quota", "llm"},
 	"sim/study": {"sim", "engine", "exchange", "route", "strategy"},
+	"sim/peers": {"sim", "engine", "route"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
 		"discovery", "health", "http1", "proxy", "epp", "console"},
 	"cli": {"app", "sim", "mock", "config", "drill"},
@@ -42,7 +43,7 @@ var mayImport = map[string][]string{
 
 // pure lists the packages whose every result follows from their arguments: no clock, goroutine, I/O, global randomness or log. They may use each other
 // freely, and of our other packages only types and constants.
-var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "sim", "sim/study"}
+var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "sim", "sim/study", "sim/peers"}
 
 // alike lists packages that are written for each processor, which hides them from the check, and whose results follow from their
 // arguments all the same: their tests say so. Pure code may call them.
