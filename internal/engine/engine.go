@@ -182,9 +182,10 @@ type job struct {
 
 	last, gap time.Duration // the time of the last token, and the longest time between two
 
-	held   []int32 // blocks shared with the cache: the first len(held) of the sequence, by index of the cache
-	blocks int     // blocks it has, held and private
-	slot   int     // of Slots
+	held   int   // blocks shared with the cache: the first of the sequence
+	tail   int32 // the segment of the cache that they end with
+	blocks int   // blocks it has, held and private
+	slot   int   // of Slots
 }
 
 // jobs are the requests of an engine by ID. What leaves is used again.
@@ -202,7 +203,7 @@ func (js *jobs) add(now time.Duration, s Sequence) *job {
 	if n := len(js.spare); n > 0 {
 		j, js.spare = js.spare[n-1], js.spare[:n-1]
 	}
-	*j = job{Sequence: s, target: s.PromptTokens, last: now, held: j.held[:0]}
+	*j = job{Sequence: s, target: s.PromptTokens, last: now}
 	js.byID[s.ID] = j
 	return j
 }
@@ -229,6 +230,17 @@ func (j *job) hash(i int) (uint64, bool) {
 		return j.Output[i], true
 	}
 	return 0, false
+}
+
+// hashes returns the hashes of the full blocks of prompt and output from one on up to another, fewer if they have none or where the
+// output begins.
+func (j *job) hashes(from, to int) []uint64 {
+	if p := len(j.Prompt); from < p {
+		return j.Prompt[from:min(to, p)]
+	} else if from -= p; from < len(j.Output) {
+		return j.Output[from:min(to-p, len(j.Output))]
+	}
+	return nil
 }
 
 // emit counts n more tokens, the first at first, the last at at, with no more than longest between two of them.

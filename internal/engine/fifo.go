@@ -98,8 +98,7 @@ func (f *fifo) begin(now time.Duration) {
 	j := f.waiting.first()
 	f.waiting.pop()
 	f.now = j
-	j.held = f.cache.match(j, j.held[:0])
-	j.cached = max(len(j.held)*f.cfg.BlockTokens, min(j.Found, j.PromptTokens-1))
+	j.cached = max(f.cache.match(j).blocks*f.cfg.BlockTokens, min(j.Found, j.PromptTokens-1))
 	f.prompts += uint64(j.PromptTokens)
 	f.hits += uint64(j.cached)
 	t := &f.cfg.Timing

@@ -24,10 +24,12 @@ type memory interface {
 //
 // A block enters the tree when it is computed; if an equal one is there by then, the sequence shares that one and its own
 // becomes free. The blocks of outputs enter when their sequence leaves: nothing before its next turn can ask for them.
+//
+// A sequence holds all blocks from the start to the end of a segment (job.tail), so it need not know the others: they are before it.
 type blockCache struct {
 	blockTokens, capacity, watermark int
 
-	tree // block 0 is the also the head of the list of cached blocks: its next is the first to be evicted
+	tree // segment 0 is also the head of the list of cached segments: its next is the first to be evicted
 
 	private, pinned, cached int
 }
@@ -50,150 +52,192 @@ func (k *blockCache) need(j *job, tokens int) int {
 // admit takes all blocks of the target at once: a prompt that is computed in chunks never waits for memory in the middle. The last token
 // is always computed, and with it the block it is in: something must give the first logits.
 func (k *blockCache) admit(j *job, alone bool) bool {
-	j.held = k.match(j, j.held[:0])
-	found, idle := len(j.held), 0
-	for _, i := range j.held {
-		if k.blocks[i].refs == 0 {
-			idle++
-		}
-	}
+	m := k.match(j)
 	total := (j.target + k.blockTokens - 1) / k.blockTokens
-	left := k.room() - idle - (total - found)
+	left := k.room() - m.idle - (total - m.blocks)
 	if left < 0 || left < k.watermark && !alone {
-		j.held = j.held[:0]
 		return false
 	}
-	for _, i := range j.held {
+	j.tail = m.last
+	if m.in < len(k.segments[m.last].hashes) {
+		j.tail = k.part(m.last, m.in)
+	}
+	for i := j.tail; i != 0; i = k.segments[i].parent {
 		k.pin(i)
 	}
-	j.blocks = found
-	j.kv = found * k.blockTokens
+	j.held, j.blocks = m.blocks, m.blocks
+	j.kv = m.blocks * k.blockTokens
 	k.grow(j, j.target)
 	return true
 }
 
 func (k *blockCache) grow(j *job, tokens int) {
 	n := k.need(j, tokens)
+	if n == 0 {
+		return
+	}
 	j.blocks += n
 	k.private += n
-	for k.private+k.pinned+k.cached > k.capacity {
-		k.evict()
-	}
+	k.evict()
 }
 
 func (k *blockCache) computed(j *job) {
-	last := int32(0)
-	if n := len(j.held); n > 0 {
-		last = j.held[n-1]
-	}
-	for full := j.kv / k.blockTokens; len(j.held) < full; {
-		h, ok := j.hash(len(j.held))
-		if !ok {
+	full := j.kv / k.blockTokens
+	for j.held < full {
+		hashes := j.hashes(j.held, full)
+		if len(hashes) == 0 {
 			return
 		}
-		last = k.enter(last, h)
-		k.private--
-		k.pin(last)
-		j.held = append(j.held, last)
+		n := 0
+		if i := k.find(j.tail, hashes[0]); i != 0 {
+			j.tail, n = k.follow(i, hashes)
+			k.pin(j.tail)
+		} else {
+			before := j.tail
+			j.tail, n = k.add(before, hashes, k.segments[before].refs == 1)
+			k.segments[j.tail].refs = 1
+			k.pinned += n
+		}
+		j.held += n
+		k.private -= n
 	}
 }
 
 // release frees the tail first, so that it is also evicted first: a prefix is worth more than what follows it.
 func (k *blockCache) release(j *job) {
 	k.computed(j)
-	k.private -= j.blocks - len(j.held)
-	for n := len(j.held) - 1; n >= 0; n-- {
-		k.unpin(j.held[n])
+	k.private -= j.blocks - j.held
+	for i := j.tail; i != 0; i = k.segments[i].parent {
+		s := &k.segments[i]
+		if s.refs--; s.refs == 0 {
+			k.pinned -= len(s.hashes)
+			k.link(i, k.segments[0].prev)
+		}
 	}
-	j.held, j.blocks, j.kv = j.held[:0], 0, 0
+	j.tail, j.held, j.blocks, j.kv = 0, 0, 0, 0
 }
 
-// enter returns the block that continues parent with this hash: a new one is the one to be evicted last, and the caller takes its place
-// from what was private.
-func (k *blockCache) enter(parent int32, hash uint64) int32 {
-	i := k.find(parent, hash)
-	if i == 0 {
-		i = k.insert(parent, hash)
-		k.link(i)
+// follow returns the part of segment i that hashes begin with, which becomes a segment of its own, and its length.
+func (k *blockCache) follow(i int32, hashes []uint64) (front int32, n int) {
+	n = k.common(i, 0, hashes)
+	if n < len(k.segments[i].hashes) {
+		i = k.part(i, n)
 	}
-	return i
+	return i, n
+}
+
+// part splits a segment. The part in front is evicted right after the other.
+func (k *blockCache) part(i int32, n int) int32 {
+	front := k.split(i, n)
+	if k.segments[i].refs == 0 {
+		k.cached -= n // link counts it again
+		k.link(front, i)
+	}
+	return front
 }
 
 func (k *blockCache) pin(i int32) {
-	if k.blocks[i].refs == 0 {
+	s := &k.segments[i]
+	if s.refs == 0 {
 		k.unlink(i)
-		k.pinned++
+		k.pinned += len(s.hashes)
 	}
-	k.blocks[i].refs++
+	s.refs++
 }
 
-func (k *blockCache) unpin(i int32) {
-	k.blocks[i].refs--
-	if k.blocks[i].refs == 0 {
-		k.pinned--
-		k.link(i)
-	}
-}
-
-// evict forgets the block that nobody has held for the longest time.
+// evict forgets the blocks that nobody has held for the longest time, as many as are too many.
 func (k *blockCache) evict() {
-	i := k.blocks[0].next
-	if i == 0 {
-		panic("BUG: more blocks promised than the engine has")
+	for over := k.private + k.pinned + k.cached - k.capacity; over > 0; {
+		i := k.segments[0].next
+		if i == 0 {
+			panic("BUG: more blocks promised than the engine has")
+		}
+		n := min(over, len(k.segments[i].hashes))
+		over -= n
+		k.cached -= n
+		if k.cut(i, n) {
+			k.unlink(i)
+		}
 	}
-	k.unlink(i)
-	k.remove(i)
 }
 
-// link puts a block at the end of the list of cached blocks.
-func (k *blockCache) link(i int32) {
-	b := k.blocks
-	last := b[0].prev
-	b[i].prev, b[i].next = last, 0
-	b[last].next, b[0].prev = i, i
-	k.cached++
+// link puts a segment into the list of cached segments, after another one.
+func (k *blockCache) link(i, after int32) {
+	s := k.segments
+	next := s[after].next
+	s[i].prev, s[i].next = after, next
+	s[after].next, s[next].prev = i, i
+	k.cached += len(s[i].hashes)
 }
 
 func (k *blockCache) unlink(i int32) {
-	b := k.blocks
-	b[b[i].prev].next, b[b[i].next].prev = b[i].next, b[i].prev
-	k.cached--
+	s := k.segments
+	s[s[i].prev].next, s[s[i].next].prev = s[i].next, s[i].prev
+	k.cached -= len(s[i].hashes)
 }
 
-// match appends the blocks that hold the start of j's target, but for the block of its last token.
-func (k *blockCache) match(j *job, blocks []int32) []int32 {
-	last := int32(0)
-	for i := range (j.target - 1) / k.blockTokens {
-		h, ok := j.hash(i)
-		if !ok {
+// match is what the cache has of the start of a target.
+type match struct {
+	blocks int
+	idle   int   // of them, those that nobody holds
+	last   int32 // the segment that the last of them is in, and the blocks up to there
+	in     int
+}
+
+// match finds what the cache has of the start of j's target, but for the block of its last token.
+func (k *blockCache) match(j *job) (m match) {
+	most := (j.target - 1) / k.blockTokens
+	for m.blocks < most {
+		hashes := j.hashes(m.blocks, most)
+		if len(hashes) == 0 {
 			break
 		}
-		if last = k.find(last, h); last == 0 {
+		if m.in == len(k.segments[m.last].hashes) {
+			i := k.find(m.last, hashes[0])
+			if i == 0 {
+				break
+			}
+			m.last, m.in = i, 0
+		}
+		n := k.common(m.last, m.in, hashes)
+		if n == 0 {
 			break
 		}
-		blocks = append(blocks, last)
+		m.in += n
+		m.blocks += n
+		if k.segments[m.last].refs == 0 {
+			m.idle += n
+		}
 	}
-	return blocks
+	return m
 }
 
 // keep enters what j has computed, or marks it as used, tail first; what is too much is evicted. It is for FIFO, whose sequences do
 // not hold blocks.
 func (k *blockCache) keep(j *job) {
-	j.held = j.held[:0]
 	last := int32(0)
-	for i := range j.kv / k.blockTokens {
-		h, ok := j.hash(i)
-		if !ok {
+	full := j.kv / k.blockTokens
+	for at := 0; at < full; {
+		hashes := j.hashes(at, full)
+		if len(hashes) == 0 {
 			break
 		}
-		last = k.enter(last, h)
-		j.held = append(j.held, last)
+		n := 0
+		if i := k.find(last, hashes[0]); i != 0 {
+			last, n = k.follow(i, hashes)
+		} else {
+			before := last
+			if last, n = k.add(before, hashes, true); last == before {
+				k.cached += n
+			} else {
+				k.link(last, k.segments[0].prev)
+			}
+		}
+		at += n
 	}
-	for n := len(j.held) - 1; n >= 0; n-- {
-		k.unlink(j.held[n])
-		k.link(j.held[n])
+	for i := last; i != 0; i = k.segments[i].parent {
+		k.unlink(i)
+		k.link(i, k.segments[0].prev)
 	}
-	for k.cached > k.capacity {
-		k.evict()
-	}
+	k.evict()
 }

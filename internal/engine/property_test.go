@@ -256,45 +256,54 @@ func TestBlocksAddUp(t *testing.T) {
 			k := b.mem.(*blockCache)
 			private, refs := 0, map[int32]int32{}
 			for _, j := range b.running {
-				private += j.blocks - len(j.held)
-				if j.blocks*c.BlockTokens < j.kv || len(j.held)*c.BlockTokens > j.kv {
-					t.Fatalf("request %d computed %d tokens, has %d blocks, shares %d", j.ID, j.kv, j.blocks, len(j.held))
+				private += j.blocks - j.held
+				if j.blocks*c.BlockTokens < j.kv || j.held*c.BlockTokens > j.kv {
+					t.Fatalf("request %d computed %d tokens, has %d blocks, shares %d", j.ID, j.kv, j.blocks, j.held)
 				}
-				for i, at := range j.held {
-					refs[at]++
-					if h, _ := j.hash(i); k.blocks[at].hash != h {
-						t.Fatalf("request %d holds %x as block %d, want %x", j.ID, k.blocks[at].hash, i, h)
+				at := j.held
+				for i := j.tail; i != 0; i = k.segments[i].parent {
+					refs[i]++
+					at -= len(k.segments[i].hashes)
+					for n, h := range k.segments[i].hashes {
+						if want, _ := j.hash(at + n); h != want {
+							t.Fatalf("request %d holds %x as block %d, want %x", j.ID, h, at+n, want)
+						}
 					}
+				}
+				if at != 0 {
+					t.Fatalf("request %d holds %d blocks, and counts %d", j.ID, j.held-at, j.held)
 				}
 			}
 			for i := range b.waiting.len() {
-				if j := b.waiting.at(i); j.blocks != 0 || len(j.held) != 0 {
+				if j := b.waiting.at(i); j.blocks != 0 || j.held != 0 || j.tail != 0 {
 					t.Fatalf("request %d waits and holds %d blocks", j.ID, j.blocks)
 				}
 			}
-			cached := 0
-			for i := 1; i < len(k.blocks); i++ {
-				b := k.blocks[i]
+			pinned, cached := 0, 0
+			for i := 1; i < len(k.segments); i++ {
+				r := k.segments[i]
 				if slices.Contains(k.unused, int32(i)) {
 					if refs[int32(i)] != 0 {
-						t.Fatalf("block %d is held and unused", i)
+						t.Fatalf("segment %d is held and unused", i)
 					}
 					continue
 				}
-				if k.find(b.parent, b.hash) != int32(i) || b.refs != refs[int32(i)] {
-					t.Fatalf("block %x: %+v, held by %d", b.hash, b, refs[int32(i)])
+				if k.find(r.parent, r.hashes[0]) != int32(i) || r.refs != refs[int32(i)] || len(r.hashes) > longestSegment {
+					t.Fatalf("segment %x: %+v, held by %d", r.first, r, refs[int32(i)])
 				}
-				if b.refs == 0 {
-					cached++
+				if r.refs == 0 {
+					cached += len(r.hashes)
+				} else {
+					pinned += len(r.hashes)
 				}
 			}
 			listed := 0
-			for i := k.blocks[0].next; i != 0; i = k.blocks[i].next {
-				listed++
+			for i := k.segments[0].next; i != 0; i = k.segments[i].next {
+				listed += len(k.segments[i].hashes)
 			}
-			if private != k.private || len(refs) != k.pinned || cached != k.cached || listed != cached || k.len != k.pinned+k.cached {
-				t.Fatalf("private %d, pinned %d, cached %d in the list %d, table %d; counted %d, %d, %d",
-					private, len(refs), cached, listed, k.len, k.private, k.pinned, k.cached)
+			if private != k.private || pinned != k.pinned || cached != k.cached || listed != cached || k.tree.blocks != k.pinned+k.cached {
+				t.Fatalf("private %d, pinned %d, cached %d in the list %d, tree %d; counted %d, %d, %d",
+					private, pinned, cached, listed, k.tree.blocks, k.private, k.pinned, k.cached)
 			}
 			if k.private+k.pinned+k.cached > k.capacity {
 				t.Fatalf("%d + %d + %d blocks of %d", k.private, k.pinned, k.cached, k.capacity)
@@ -354,7 +363,6 @@ func TestFirstComeFirstServed(t *testing.T) {
 				t.Fatalf("%v wait and could run", order)
 			}
 			head := *b.waiting.first()
-			head.held = nil
 			if k.admit(&head, false) {
 				t.Fatalf("request %d waits, and fits into %d blocks", head.ID, k.room())
 			}

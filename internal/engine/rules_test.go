@@ -108,8 +108,10 @@ func TestEvictionOrder(t *testing.T) {
 	want := func(hashes ...uint64) {
 		t.Helper()
 		var got []uint64
-		for i := k.blocks[0].next; i != 0; i = k.blocks[i].next {
-			got = append(got, k.blocks[i].hash)
+		for i := k.segments[0].next; i != 0; i = k.segments[i].next {
+			for _, h := range slices.Backward(k.segments[i].hashes) {
+				got = append(got, h)
+			}
 		}
 		if !slices.Equal(got, hashes) {
 			t.Errorf("the cache will evict %v, want %v", got, hashes)
@@ -123,7 +125,7 @@ func TestEvictionOrder(t *testing.T) {
 	k.release(use([]uint64{7, 8})) // in the place of 3 and 5
 	want(4, 8, 7)
 	big := &job{target: 40}
-	if k.admit(big, true) || len(big.held) != 0 {
+	if k.admit(big, true) || big.held != 0 {
 		t.Error("4 blocks were admitted beside 3 that are held, of 6")
 	}
 	k.release(j)
