@@ -12,6 +12,9 @@ type Policy struct {
 	Origin string // whose it is: a project, with what variant; "" = Evenkeel's
 	// Strategy is one of Evenkeel's own.
 	Strategy route.Strategy
+	// Bare leaves out the Router's rule that gives less to deployments whose first tokens come late. Other routers have none, so
+	// a policy with an Adviser is always bare.
+	Bare bool
 	// Adviser makes a policy that keeps a picture of its own, for one balancer.
 	Adviser func(*Row, sim.Vantage) (sim.Policy, error)
 	// Reference says that it knows what no router can: it is a yardstick and no peer.

@@ -67,6 +67,8 @@ type Prepared struct {
 	Rate   float64 // requests per second
 	Last   time.Duration
 	BurnIn time.Duration
+
+	whole bool // the trace is played from its beginning to its end
 }
 
 const defaultBurnIn = 0.2
@@ -114,19 +116,16 @@ func (r *Row) check() error {
 	return nil
 }
 
-// whole reports whether the trace is played from its beginning to its end.
-func (r *Row) whole() bool { return r.Workload.Trace != nil && r.Requests == 0 }
-
 // Prepare finds how fast requests must come with a seed, and until when they do.
 func Prepare(r Row, seed uint64) (*Prepared, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	p := &Prepared{Row: r}
-	if r.whole() {
+	p := &Prepared{Row: r, whole: r.Requests == 0}
+	if p.whole {
 		p.Row.Requests = r.Copies * len(r.Workload.Trace.Rows)
 	}
-	works, err := p.works(seed)
+	works, err := p.works()
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +162,12 @@ func Prepare(r Row, seed uint64) (*Prepared, error) {
 	return p, nil
 }
 
-// works returns the work of the requests for each engine.
-func (p *Prepared) works(seed uint64) ([]Work, error) {
+// sampled is how many requests of made-up traffic Work is taken from.
+const sampled = 20_000
+
+// works returns the work of a request for each engine. It is that of the workload, whatever part of it a seed plays: the
+// trace's from its beginning to its end.
+func (p *Prepared) works() ([]Work, error) {
 	var works []Work
 	known := map[string]Work{} // fleets have few kinds of engines
 	for i := range p.Row.Engines {
@@ -172,11 +175,15 @@ func (p *Prepared) works(seed uint64) ([]Work, error) {
 		key := fmt.Sprintf("%+v", *c)
 		w, ok := known[key]
 		if !ok {
-			source, err := p.Row.Workload.traffic(seed, 1, p.Row.Copies, p.Row.whole())
+			n := sampled
+			if t := p.Row.Workload.Trace; t != nil {
+				n = len(t.Rows)
+			}
+			source, err := p.Row.Workload.traffic(0, 1, 1, true)
 			if err != nil {
 				return nil, err
 			}
-			if w = measure(c, source, p.Row.Requests); w.Requests == 0 {
+			if w = measure(c, source, n); w.Requests == 0 {
 				return nil, fmt.Errorf("the workload %s brings no request", p.Row.Workload.Name)
 			}
 			known[key] = w
@@ -188,7 +195,7 @@ func (p *Prepared) works(seed uint64) ([]Work, error) {
 
 // Source returns the requests of a seed.
 func (p *Prepared) Source(seed uint64) (sim.Source, error) {
-	s, err := p.Row.Workload.traffic(seed, p.Rate, p.Row.Copies, p.Row.whole())
+	s, err := p.Row.Workload.traffic(seed, p.Rate, p.Row.Copies, p.whole)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/route"
 	"evenkeel/internal/sim"
 )
 
@@ -91,12 +92,19 @@ func (p *Prepared) Run(policy Policy, seed uint64, h Hooks) (*Outcome, error) {
 	return out, nil
 }
 
+// bare is the health of deployments without the rule that gives less to those whose first tokens come late: what takes nobody out
+// when more than this share of a pool is out, never does.
+var bare = route.Health{MaxEjection: 1e-9}
+
 // Options returns the options of the simulation that Run runs, for a caller who steps through it.
 func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error) {
 	r := &p.Row
 	o = sim.Options{
 		Seed: seed, Strategy: policy.Strategy, Stream: true, BurnIn: p.BurnIn, Goal: r.Workload.Goal, Faults: r.Faults, Plan: r.Plan, Budget: r.Budget,
 		Balancers: r.Knowledge.Balancers, Scrapes: r.Knowledge.Scrapes, Sharing: r.Knowledge.Sharing, BytesPerToken: r.Knowledge.BytesPerToken,
+	}
+	if policy.Bare || policy.Adviser != nil {
+		o.Router.Health = bare
 	}
 	if policy.Adviser != nil {
 		o.Policy = func(v sim.Vantage) (sim.Policy, error) { return policy.Adviser(r, v) }

@@ -2,6 +2,8 @@ package study
 
 import (
 	"fmt"
+	"io"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +60,17 @@ func Find(name string) (Workload, error) {
 	return Workload{}, fmt.Errorf("unknown workload %q: there are %s", name, strings.Join(names, ", "))
 }
 
+// Read takes the workload's trace, in the format of its public file: Azure's if that is CSV, else Mooncake's. Errors name file as
+// where it comes from.
+func (w *Workload) Read(r io.Reader, file string) (err error) {
+	read := sim.ReadMooncake
+	if path.Ext(w.File) == ".csv" {
+		read = sim.ReadAzure
+	}
+	w.Trace, err = read(r, file)
+	return err
+}
+
 // Lengths and gaps of the conversations that are made up. Six turns and system prompts of a thousand tokens give a hit share like that of
 // chats in the literature, 60 to 80 % with a cache that forgets nothing.
 const (
@@ -73,7 +86,32 @@ func conversations(rate float64) sim.SessionOptions {
 }
 
 func multiTurn(seed uint64, rate float64) (sim.Source, error) {
-	return sim.NewSessions(seed, conversations(rate))
+	return chats(seed, conversations(rate))
+}
+
+// chats brings conversations as if they had been going on for a while: at first there would be none, and then more and more.
+func chats(seed uint64, o sim.SessionOptions) (sim.Source, error) {
+	s, err := sim.NewSessions(seed, o)
+	if err != nil {
+		return nil, err
+	}
+	return &late{Source: s, by: time.Duration(3 * o.Turns.Mean * o.Gap.Mean * float64(time.Second))}, nil
+}
+
+// late is a source without its beginning.
+type late struct {
+	sim.Source
+	by time.Duration
+}
+
+func (l *late) Next(r *sim.Request) bool {
+	for l.Source.Next(r) {
+		if r.At >= l.by {
+			r.At -= l.by
+			return true
+		}
+	}
+	return false
 }
 
 func reasoning(seed uint64, rate float64) (sim.Source, error) {
@@ -86,14 +124,14 @@ func bursty(seed uint64, rate float64) (sim.Source, error) {
 
 // tenantFlood lays a script's requests, which share a prompt of instructions, over conversations.
 func tenantFlood(seed uint64, rate float64) (sim.Source, error) {
-	people, err := sim.NewSessions(seed, conversations(rate/5))
+	people, err := chats(seed, conversations(rate/5))
 	if err != nil {
 		return nil, err
 	}
 	o := conversations(rate * 4 / 5)
 	o.Rate, o.Turns, o.Systems, o.Zipf = rate*4/5, sim.Law{Mean: 1}, 3, 0
 	o.Question, o.Answer = sim.Law{Mean: 1500, CV: 0.5}, sim.Law{Mean: 50, CV: 0.5}
-	script, err := sim.NewSessions(seed+floodSeed, o)
+	script, err := chats(seed+floodSeed, o)
 	if err != nil {
 		return nil, err
 	}
