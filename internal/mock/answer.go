@@ -11,12 +11,13 @@ import (
 // created is every answer's creation time: 2026-01-01 UTC. A constant, so that equal requests get equal bytes.
 const created = 1767225600
 
-// words are the vocabulary. They need no escapes in JSON; some are not ASCII, so that a cut in the middle of a rune shows.
+// words are the vocabulary: three bytes each, so that a token with its space is tokenBytes. They need no escapes in JSON; some are not
+// ASCII, so that a cut in the middle of a rune shows.
 var words = [64]string{
-	"keel", "wind", "harbour", "tide", "anchor", "sail", "mast", "rope", "deck", "hull", "wave", "storm", "calm", "north", "south", "east",
-	"west", "star", "chart", "compass", "cargo", "crew", "captain", "voyage", "island", "coast", "reef", "current", "shore", "bridge", "river", "delta",
-	"lantern", "signal", "beacon", "buoy", "pilot", "knot", "league", "fathom", "balance", "even", "steady", "course", "drift", "turn", "heel", "trim",
-	"naïve", "größe", "façade", "été", "мост", "река", "東京", "港", "λόγος", "🙂", "⚓", "señal", "the", "and", "of", "with",
+	"oar", "sea", "fog", "bow", "rig", "jib", "tug", "cog", "bay", "cay", "ebb", "mud", "log", "map", "row", "tow",
+	"tar", "net", "cod", "eel", "hub", "ark", "cat", "pod", "ray", "auk", "sun", "sky", "ice", "dew", "wet", "dry",
+	"far", "low", "lee", "aft", "fro", "yaw", "tip", "keg", "rum", "tea", "rye", "fig", "the", "and", "for", "was",
+	"not", "but", "all", "one", "né", "où", "dû", "ça", "là", "öl", "海", "港", "風", "京", "⚓", "☀",
 }
 
 // answer is one answer being written: the call and what follows from it.
@@ -27,6 +28,7 @@ type answer struct {
 	tokens  int    // length of the output
 	limited bool   // the request's own limit made it that short
 	usage   bool   // usage may be told
+	cached  int    // prompt tokens that the cache held
 	seed    uint64
 	id      []byte // hexadecimal, no prefix
 
@@ -42,7 +44,7 @@ func (a *answer) prepare(e *Engine, c call, model []byte) {
 	if a.tool != nil {
 		a.tokens, a.limited = max(3, min(a.tokens, 6)), false // the braces are the first and the last token
 	}
-	a.usage, a.pad = true, 0
+	a.usage, a.pad, a.cached = true, 0, 0
 	a.seed = mix(e.cfg.Seed ^ uint64(c.hash)<<20 ^ uint64(crc32.ChecksumIEEE([]byte(e.cfg.Name))))
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], a.seed)

@@ -28,12 +28,12 @@ func (d messages) failure(b []byte, p problem, _ int) []byte {
 	return append(d.problem(append(b, "event: error\ndata: "...), p), "\n\n"...)
 }
 
-// usage of the output is 1 at the start, as the API has it.
+// usage of the output is 1 at the start, as the API has it. What was cached is not among the input tokens.
 func (messages) usage(b []byte, a *answer, output int) []byte {
 	if !a.usage {
 		return b
 	}
-	return app(b, `,"usage":{"input_tokens":`, a.promptTokens(), `,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":`, output, `}`)
+	return app(b, `,"usage":{"input_tokens":`, a.promptTokens()-a.cached, `,"cache_creation_input_tokens":0,"cache_read_input_tokens":`, a.cached, `,"output_tokens":`, output, `}`)
 }
 
 func (messages) stopReason(a *answer) string {

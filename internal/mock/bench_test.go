@@ -16,7 +16,7 @@ func BenchmarkParseCall(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := parseCall(body); err != nil {
+				if _, err := parseCall(body, false); err != nil {
 					b.Fatal(err)
 				}
 			}

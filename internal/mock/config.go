@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"evenkeel/internal/engine"
 )
 
 // Config describes one engine. Only New reads it; later changes have no effect.
@@ -17,6 +19,10 @@ type Config struct {
 	Name string
 	// Models are the models served. Default ["mock-model"].
 	Models []string
+	// Engine, if set, is the timing model that the engine follows in real time: batching, prefix cache, queue, preemption. It
+	// sets all times, so PrefillTokensPerSecond, InterToken and BaseLatency must be 0; Slots and KVTokens, if not 0, stand in the
+	// place of its own. Every Start begins with an empty cache.
+	Engine *engine.Config
 	// PrefillTokensPerSecond is the speed of reading the prompt. 0 = instant.
 	PrefillTokensPerSecond float64
 	// InterToken is the time between two output tokens. 0 = as fast as possible.
@@ -29,7 +35,7 @@ type Config struct {
 	QueueLimit int
 	// OutputTokens is the length of an answer, unless the request's own limit is smaller. Default 16.
 	OutputTokens int
-	// KVTokens is the size of the KV cache that /metrics reports. It limits nothing. Default 131072.
+	// KVTokens is the size of the KV cache that /metrics reports. Without Engine it limits nothing. Default 131072.
 	KVTokens int
 	// OwnedBy is owned_by in /v1/models. Default "evenkeel-mock"; with "vllm" the engine also answers /version.
 	OwnedBy string
@@ -72,9 +78,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.OutputTokens == 0 {
 		c.OutputTokens = defaultOutputTokens
 	}
-	if c.KVTokens == 0 {
-		c.KVTokens = defaultKVTokens
-	}
 	if c.OwnedBy == "" {
 		c.OwnedBy = "evenkeel-mock"
 	}
@@ -95,7 +98,48 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("mock: %s is %v: it cannot be negative", s.name, s.value)
 		}
 	}
+	if c.Engine != nil {
+		return c.withEngine()
+	}
+	if c.KVTokens == 0 {
+		c.KVTokens = defaultKVTokens
+	}
 	return c, nil
+}
+
+// withEngine makes the model and the settings that concern it one.
+func (c Config) withEngine() (Config, error) {
+	if c.PrefillTokensPerSecond != 0 || c.InterToken != 0 || c.BaseLatency != 0 {
+		return c, fmt.Errorf("mock: prefill tokens per second %v, inter-token time %v, base latency %v: the engine model sets the times; leave these out, or the model",
+			c.PrefillTokensPerSecond, c.InterToken, c.BaseLatency)
+	}
+	m := *c.Engine
+	c.Engine = &m
+	switch {
+	case c.Slots == 0:
+	case m.Scheduler == engine.Slots:
+		m.Slots = c.Slots
+	case m.Scheduler == engine.FIFO:
+		return c, fmt.Errorf("mock: slots is %d: an engine of the scheduler fifo runs any number of requests; leave slots out", c.Slots)
+	default:
+		m.MaxSequences = c.Slots
+	}
+	if c.KVTokens > 0 && m.BlockTokens > 0 {
+		m.Blocks = c.KVTokens / m.BlockTokens
+	}
+	c.KVTokens = m.Blocks * m.BlockTokens
+	if _, err := engine.New(m); err != nil {
+		return c, fmt.Errorf("mock: %w", err)
+	}
+	return c, nil
+}
+
+// blockTokens is the size of a block of the KV cache.
+func (c *Config) blockTokens() int {
+	if c.Engine != nil {
+		return c.Engine.BlockTokens
+	}
+	return kvBlockTokens
 }
 
 // prefill is the time to read a prompt of that many tokens.

@@ -44,6 +44,8 @@ type conn struct {
 	out     []byte // not written yet
 	event   []byte
 	answer  answer
+	pace    fixedPace
+	began   time.Time // when the API call had come
 	chunked bool
 	last    bool // the connection ends after this answer
 

@@ -29,6 +29,17 @@ type configState struct {
 	OwnedBy                string   `json:"owned_by"`
 	Seed                   uint64   `json:"seed"`
 	NeedsKey               bool     `json:"needs_key"`
+
+	Engine *engineState `json:"engine"` // the timing model
+}
+
+type engineState struct {
+	Scheduler    string `json:"scheduler"`
+	StepTokens   int    `json:"step_tokens"`
+	MaxSequences int    `json:"max_sequences"`
+	Slots        int    `json:"slots"`
+	BlockTokens  int    `json:"block_tokens"`
+	Blocks       int    `json:"blocks"`
 }
 
 type faultState struct {
@@ -44,6 +55,9 @@ func (e *Engine) state() state {
 		Slots: c.Slots, QueueLimit: c.QueueLimit, OutputTokens: c.OutputTokens, KVTokens: c.KVTokens,
 		OwnedBy: c.OwnedBy, Seed: c.Seed, NeedsKey: c.APIKey != "",
 	}}
+	if m := c.Engine; m != nil {
+		s.Config.Engine = &engineState{m.Scheduler.String(), m.StepTokens, m.MaxSequences, m.Slots, m.BlockTokens, m.Blocks}
+	}
 	e.mu.Lock()
 	s.Up = e.session != nil
 	e.mu.Unlock()

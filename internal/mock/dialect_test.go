@@ -314,7 +314,7 @@ func TestMetrics(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
-	line := regexp.MustCompile(`^(# (HELP|TYPE) vllm:[a-z_]+ .+|vllm:[a-z_]+\{([a-z_]+="([^"\\]|\\.)*",?)*\} [0-9.e+-]+)$`)
+	line := regexp.MustCompile(`^(# (HELP|TYPE) vllm:[a-z0-9_]+ .+|vllm:[a-z0-9_]+\{([a-z_]+="([^"\\]|\\.)*",?)*\} ([0-9.e+-]+))$`)
 	for l := range strings.Lines(string(b)) {
 		if !line.MatchString(strings.TrimSuffix(l, "\n")) {
 			t.Errorf("not a line of Prometheus text: %q", l)
@@ -324,7 +324,8 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		"vllm:num_requests_running" + labels + "1\n", "vllm:num_requests_waiting" + labels + "0\n",
 		"vllm:kv_cache_usage_perc" + labels + "0.5\n", "vllm:prompt_tokens_total" + labels + "2\n",
-		"vllm:generation_tokens_total" + labels + "4\n", `vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="200"} 1` + "\n",
+		"vllm:generation_tokens_total" + labels + "4\n", "vllm:time_to_first_token_seconds_count" + labels + "1\n",
+		"vllm:e2e_request_latency_seconds_count" + labels + "1\n", `vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="200"} 1` + "\n",
 	} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %q in\n%s", want, b)

@@ -26,6 +26,8 @@ type Engine struct {
 	fault  atomic.Pointer[scriptedFault] // nil = none
 	record recorder
 
+	ttft, e2e histogram // of API calls that an engine took
+
 	mu      sync.Mutex
 	addr    string   // set by the first Start, then kept
 	session *session // nil while stopped
@@ -33,6 +35,7 @@ type Engine struct {
 
 // session is the time from a Start to the Kill or Close that ends it.
 type session struct {
+	driver  *driver            // nil without Config.Engine
 	ln      net.Listener       // nil while a fault refuses; guarded by Engine.mu
 	conns   map[*conn]struct{} // guarded by Engine.mu
 	running sync.WaitGroup     // the accept loop and every connection
@@ -48,7 +51,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, models: map[string][]byte{}}
+	e := &Engine{cfg: cfg, models: map[string][]byte{}, ttft: newHistogram(ttftBounds), e2e: newHistogram(e2eBounds)}
 	e.slots.limit, e.slots.queueLimit = cfg.Slots, cfg.QueueLimit
 	e.record.keep = cfg.Record
 	for _, m := range cfg.Models {
@@ -59,23 +62,49 @@ func New(cfg Config) (*Engine, error) {
 
 // Start listens and serves until Kill or Close. After the first time it listens on the same port again.
 func (e *Engine) Start() error {
-	s := &session{conns: map[*conn]struct{}{}}
-	e.mu.Lock()
-	if e.session != nil {
-		e.mu.Unlock()
-		return fmt.Errorf("mock: engine %s is running already at %s", e.cfg.Name, e.addr)
+	s, err := e.begin()
+	if err != nil {
+		return err
 	}
-	e.session = s
-	e.mu.Unlock()
 	if err := e.adjust(); err != nil {
 		e.mu.Lock()
-		if e.session == s {
+		ours := e.session == s
+		if ours {
 			e.session = nil
 		}
 		e.mu.Unlock()
+		if ours {
+			s.end()
+		}
 		return err
 	}
 	return nil
+}
+
+// begin starts a session that does not listen yet.
+func (e *Engine) begin() (*session, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.session != nil {
+		return nil, fmt.Errorf("mock: engine %s is running already at %s", e.cfg.Name, e.addr)
+	}
+	s := &session{conns: map[*conn]struct{}{}}
+	if e.cfg.Engine != nil {
+		var err error
+		if s.driver, err = newDriver(*e.cfg.Engine, e.cfg.QueueLimit); err != nil {
+			return nil, fmt.Errorf("mock: engine %s: %w", e.cfg.Name, err)
+		}
+	}
+	e.session = s
+	return s, nil
+}
+
+// end waits for everything of a detached session.
+func (s *session) end() {
+	s.running.Wait()
+	if s.driver != nil {
+		s.driver.stop()
+	}
 }
 
 // Restart is Start by the name that goes with Kill.
@@ -99,7 +128,8 @@ func (e *Engine) URL() string {
 // Name is the configured name.
 func (e *Engine) Name() string { return e.cfg.Name }
 
-// adjust makes the listener what it should be: open while the engine runs, unless a fault refuses connections.
+// adjust makes the listener what it should be: open while the engine runs, unless a fault refuses connections; and a timing model as
+// slow as a fault says.
 func (e *Engine) adjust() error {
 	for until := time.Now().Add(relistenPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := e.tryAdjust()
@@ -117,6 +147,9 @@ func (e *Engine) tryAdjust() error {
 		return nil
 	}
 	f := e.fault.Load()
+	if s.driver != nil {
+		s.driver.slow(f.factor())
+	}
 	want := f == nil || f.Kind != "refuse"
 	switch {
 	case want && s.ln == nil:
@@ -218,7 +251,7 @@ func (e *Engine) resetAll(s *session) {
 func (e *Engine) Kill() {
 	if s := e.detach(false); s != nil {
 		e.resetAll(s)
-		s.running.Wait()
+		s.end()
 	}
 }
 
@@ -230,6 +263,6 @@ func (e *Engine) Close() {
 		return
 	}
 	late := time.AfterFunc(closePatience, func() { e.resetAll(s) })
-	s.running.Wait()
+	s.end()
 	late.Stop()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -60,7 +61,7 @@ var faultKinds = []FaultKind{
 	{Name: "stall", Does: "stops after AFTER events and keeps the connection open"},
 	{Name: "die", Does: "closes the connection (FIN) after AFTER events, without the end of the body"},
 	{Name: "reset", Does: "resets the connection (RST) after AFTER events; 0 = before the head"},
-	{Name: "slow", Does: "takes FACTOR times as long"},
+	{Name: "slow", Does: "takes FACTOR times as long; with a timing model, the whole engine, whatever RATE, COUNT and PATH"},
 	{Name: "stream_error", Does: "reports an error inside the 200 answer after AFTER events, then ends cleanly"},
 	{Name: "malformed", Does: "breaks the framing: of the body (body: a chunk size or content-length that is wrong), of an event (sse), of the JSON (json) or of the head (status_line)",
 		Variants: []string{"body", "sse", "json", "status_line"}},
@@ -134,8 +135,8 @@ func (f Fault) withDefaults() (Fault, error) {
 	if !(f.Rate >= 0 && f.Rate <= 1) {
 		return f, fmt.Errorf("fault: rate is %v: it must be above 0 and at most 1", f.Rate)
 	}
-	if f.Count < 0 || f.After < 0 || f.Size < 0 || f.Delay < 0 || !(f.Factor >= 0) {
-		return f, fmt.Errorf("fault: count %d, after %d, size %d, delay %v, factor %v: none can be negative",
+	if f.Count < 0 || f.After < 0 || f.Size < 0 || f.Delay < 0 || !(f.Factor >= 0) || math.IsInf(f.Factor, 1) {
+		return f, fmt.Errorf("fault: count %d, after %d, size %d, delay %v, factor %v: none can be negative or endless",
 			f.Count, f.After, f.Size, time.Duration(f.Delay), f.Factor)
 	}
 	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
@@ -180,6 +181,14 @@ type scriptedFault struct {
 	seen, hits atomic.Int64 // requests looked at, and hit
 }
 
+// factor is how many times as long a timing model takes.
+func (f *scriptedFault) factor() float64 {
+	if f == nil || f.Kind != "slow" {
+		return 1
+	}
+	return f.Factor
+}
+
 // hit decides whether a request is hit: the share Rate of a sequence that only the seed decides, until Count are.
 func (f *scriptedFault) hit(path string, api bool) bool {
 	if f.Path == "" && !api || !strings.HasPrefix(path, f.Path) {
@@ -202,6 +211,9 @@ func (e *Engine) SetFault(f Fault) error {
 	f, err := f.withDefaults()
 	if err != nil {
 		return err
+	}
+	if f.Kind == "slow" && e.cfg.Engine != nil && (f.Rate != 1 || f.Count != 0 || f.Path != "") {
+		return errors.New("fault: slow concerns the whole engine where that has a timing model, not requests: it takes no rate, count or path")
 	}
 	e.fault.Store(&scriptedFault{Fault: f, seed: mix(e.cfg.Seed)})
 	return e.adjust()

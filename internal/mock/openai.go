@@ -45,7 +45,7 @@ func (o openAI) failure(b []byte, p problem, _ int) []byte {
 func (openAI) usage(b []byte, a *answer) []byte {
 	in := a.promptTokens()
 	return app(b, `{"prompt_tokens":`, in, `,"completion_tokens":`, a.tokens, `,"total_tokens":`, in+a.tokens,
-		`,"prompt_tokens_details":{"cached_tokens":0}}`)
+		`,"prompt_tokens_details":{"cached_tokens":`, a.cached, `}}`)
 }
 
 func (a *answer) finish() string {

@@ -40,7 +40,7 @@ func FuzzScanner(f *testing.F) {
 func TestParseCall(t *testing.T) {
 	f := func(body string, want call) {
 		t.Helper()
-		got, err := parseCall([]byte(body))
+		got, err := parseCall([]byte(body), false)
 		if err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -76,7 +76,7 @@ func FuzzParseCall(f *testing.F) {
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"text":"x"}]}],"tools":[{"function":{"name":"f"}}],"tool_choice":{"name":"g"},"max_tokens":3}`))
 	f.Add([]byte(`{"input":[[1,2],["x"]],"stream":true,"stream_options":{"include_usage":true}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := parseCall(b)
+		c, err := parseCall(b, len(b)%2 == 0)
 		if err == nil && !json.Valid(b) {
 			t.Errorf("accepted: %q", b)
 		}

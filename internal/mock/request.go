@@ -2,6 +2,7 @@ package mock
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"strconv"
@@ -21,6 +22,11 @@ type call struct {
 	hasPrompt    bool
 	tool         []byte // the tool to call, as it stands in the JSON; nil = answer with text
 	hash         uint32 // of messages, prompt and input
+	exact        *exact // nil for all but tests
+
+	keep  bool      // texts is wanted
+	part  textPart  // of what is read now
+	texts [2][]byte // the text, decoded; a token given as a number is tokenBytes of it
 
 	firstTool, namedTool []byte
 	toolNone, toolForced bool
@@ -28,13 +34,27 @@ type call struct {
 	last                 []byte // raw JSON of the last message
 }
 
+// textPart says where text stands: the system's comes first, wherever it is in the body.
+type textPart int
+
+const (
+	promptText textPart = iota
+	systemText
+)
+
 // promptTokens is documented in doc.go.
 func (c *call) promptTokens() int {
-	return max(1, c.tokenCount+(c.textBytes+3)/4)
+	if c.exact != nil && c.exact.PromptTokens > 0 {
+		return c.exact.PromptTokens
+	}
+	return max(1, c.tokenCount+(c.textBytes+tokenBytes-1)/tokenBytes)
 }
 
 // outputTokens is the length of the answer and whether the request's own limit made it so short.
 func (c *call) outputTokens(most int) (n int, limited bool) {
+	if c.exact != nil && c.exact.OutputTokens > 0 {
+		return c.exact.OutputTokens, false
+	}
 	if c.limit > 0 && c.limit < most {
 		return c.limit, true
 	}
@@ -43,9 +63,9 @@ func (c *call) outputTokens(most int) (n int, limited bool) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// parseCall reads a request body of any dialect. The error is for the client.
-func parseCall(body []byte) (call, error) {
-	var c call
+// parseCall reads a request body of any dialect, and keeps its text if that is wanted. The error is for the client.
+func parseCall(body []byte, keep bool) (call, error) {
+	c := call{keep: keep}
 	s := &scanner{b: body}
 	var wrong error
 	if s.peek() != '{' {
@@ -101,7 +121,12 @@ func (c *call) field(s *scanner, key []byte) (ok bool, err error) {
 		c.hash = crc32.Update(c.hash, castagnoli, s.b[start:s.i])
 		return ok, nil
 	case "system", "instructions":
-		return c.text(s), nil
+		c.part = systemText
+		ok := c.text(s)
+		c.part = promptText
+		return ok, nil
+	case "mock":
+		return c.exactField(s)
 	case "tools":
 		return c.tools(s), nil
 	case "tool_choice":
@@ -193,8 +218,11 @@ func (c *call) message(s *scanner) bool {
 func (c *call) text(s *scanner) bool {
 	switch b := s.peek(); {
 	case b == '"':
-		_, size, ok := s.text()
+		raw, size, ok := s.text()
 		c.textBytes += size
+		if c.keep {
+			c.texts[c.part] = append(c.texts[c.part], unescape(raw)...)
+		}
 		return ok
 	case b == '[':
 		return s.array(func() bool { return c.text(s) })
@@ -207,7 +235,12 @@ func (c *call) text(s *scanner) bool {
 		})
 	case b-'0' < 10:
 		c.tokenCount++
-		return s.skip()
+		start := s.i
+		ok := s.skip()
+		if c.keep {
+			c.texts[c.part] = binary.LittleEndian.AppendUint32(c.texts[c.part], crc32.Checksum(s.b[start:s.i], castagnoli))
+		}
+		return ok
 	}
 	return s.skip()
 }

@@ -36,7 +36,7 @@ func (d responses) object(b []byte, a *answer, status string) []byte {
 		return app(b, `null}`)
 	}
 	in := a.promptTokens()
-	return app(b, `{"input_tokens":`, in, `,"input_tokens_details":{"cached_tokens":0},"output_tokens":`, a.tokens,
+	return app(b, `{"input_tokens":`, in, `,"input_tokens_details":{"cached_tokens":`, a.cached, `},"output_tokens":`, a.tokens,
 		`,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":`, in+a.tokens, `}}`)
 }
 

@@ -80,6 +80,7 @@ func (c *conn) counted(d dialect) error {
 	n := &c.engine.count
 	n.started.Add(1)
 	c.counting = true
+	c.began = time.Now()
 	err := c.call(d)
 	switch {
 	case err == nil:
@@ -104,7 +105,7 @@ func (c *conn) call(d dialect) error {
 	if !c.authorized() {
 		return c.refuseKey()
 	}
-	in, err := parseCall(c.body)
+	in, err := parseCall(c.body, c.session.driver != nil)
 	if err != nil {
 		return c.fail(d, problem{status: http.StatusBadRequest, message: err.Error()})
 	}
@@ -120,21 +121,27 @@ func (c *conn) call(d dialect) error {
 	}
 	a := &c.answer
 	a.prepare(c.engine, in, model)
+	if _, ok := d.(embeddings); ok {
+		a.tokens, a.stream = 0, false
+	}
 	if _, ok := d.(countTokens); ok {
 		return c.respond(http.StatusOK, jsonType, d.whole(nil, a))
 	}
-	ok, err := c.admit()
-	if err != nil {
+	p, err := c.admit(a, f)
+	switch {
+	case errors.Is(err, errClientGone), errors.Is(err, errCut):
+		return err
+	case errors.Is(err, errQueueFull):
+		return c.fail(d, problem{status: http.StatusServiceUnavailable, message: err.Error(), code: "queue_full"})
+	case err != nil:
+		return c.fail(d, problem{status: http.StatusBadRequest, message: err.Error(), code: "context_length_exceeded"})
+	}
+	defer p.leave()
+	if err := c.run(d, a, f, p); err != nil {
 		return err
 	}
-	if !ok {
-		return c.fail(d, problem{status: http.StatusServiceUnavailable, message: "the queue is full", code: "queue_full"})
-	}
-	defer c.engine.slots.release()
-	held := int64(a.promptTokens() + a.tokens)
-	c.engine.count.heldTokens.Add(held)
-	defer c.engine.count.heldTokens.Add(-held)
-	return c.run(d, a, f)
+	c.engine.e2e.observe(time.Since(c.began))
+	return nil
 }
 
 func (c *conn) unknownModel(d dialect, model string) error {
@@ -142,50 +149,38 @@ func (c *conn) unknownModel(d dialect, model string) error {
 		message: "The model `" + model + "` does not exist."})
 }
 
-// admit waits for a slot; false if the queue is full.
-func (c *conn) admit() (bool, error) {
-	s := &c.engine.slots
-	granted, w := s.take(c.poke)
-	if granted || w == nil {
-		return granted, nil
+// admit gives the answer a place in the engine. Besides those of a connection, the error is errQueueFull or for the client.
+func (c *conn) admit(a *answer, f *Fault) (pace, error) {
+	if d := c.session.driver; d != nil {
+		return c.modelled(d, a)
 	}
-	if err := c.park(func() bool { return s.granted(w) }); err != nil {
-		s.leave(w)
-		return false, err
+	factor := 1.0
+	if f != nil && f.Kind == "slow" {
+		factor = f.Factor
 	}
-	return true, nil
+	return c.fixed(a, factor)
 }
 
 // run answers an admitted call in the engine's time.
-func (c *conn) run(d dialect, a *answer, f *Fault) error {
-	cfg := &c.engine.cfg
-	first := cfg.BaseLatency + cfg.prefill(a.promptTokens())
-	step := cfg.InterToken
+func (c *conn) run(d dialect, a *answer, f *Fault, p pace) error {
 	if f != nil {
 		switch f.Kind {
 		case "hang":
 			return c.hang()
-		case "slow":
-			first, step = scaled(first, f.Factor), scaled(step, f.Factor)
 		case "no_usage":
 			a.usage = false
 		case "big_event":
 			a.pad, a.padAt = f.Size, min(f.After, a.tokens-1)
 		}
 	}
-	start := time.Now()
-	if _, ok := d.(embeddings); ok {
-		a.tokens, a.stream = 0, false
-	}
 	if a.stream {
-		s := stream{c: c, d: d, a: a, f: f, first: start.Add(first), step: step}
+		s := stream{c: c, d: d, a: a, f: f, p: p}
 		return s.play()
 	}
-	if err := c.sleep(start.Add(first)); err != nil {
+	if err := c.firstToken(a, p); err != nil {
 		return err
 	}
-	c.engine.count.promptTokens.Add(int64(a.promptTokens()))
-	if err := c.sleep(start.Add(first + step*time.Duration(max(0, a.tokens-1)))); err != nil {
+	if err := p.wait(max(0, a.tokens-1)); err != nil {
 		return err
 	}
 	if err := c.whole(d, a, f); err != nil {
@@ -195,8 +190,15 @@ func (c *conn) run(d dialect, a *answer, f *Fault) error {
 	return nil
 }
 
-func scaled(d time.Duration, factor float64) time.Duration {
-	return time.Duration(float64(d) * factor)
+// firstToken waits for it and counts the prompt.
+func (c *conn) firstToken(a *answer, p pace) error {
+	if err := p.wait(0); err != nil {
+		return err
+	}
+	a.cached = p.cached()
+	c.engine.count.promptTokens.Add(int64(a.promptTokens()))
+	c.engine.ttft.observe(time.Since(c.began))
+	return nil
 }
 
 // hang lasts until the client leaves or the engine is closed.

@@ -1,8 +1,6 @@
 package mock
 
 import (
-	"bytes"
-	"fmt"
 	"net/http"
 	"strings"
 )
@@ -52,28 +50,3 @@ func (e *Engine) modelList() []byte {
 	}
 	return append(b, "]}"...)
 }
-
-// metrics is Prometheus text with the names and labels that vLLM uses.
-func (e *Engine) metrics() []byte {
-	n := &e.count
-	running, waiting := e.slots.load()
-	model := labelEscaper.Replace(e.cfg.Models[0])
-	var b bytes.Buffer
-	write := func(name, kind, help, labels string, value any) {
-		fmt.Fprintf(&b, "# HELP vllm:%s %s\n# TYPE vllm:%[1]s %[3]s\nvllm:%[1]s{%[4]s} %[5]v\n", name, help, kind, labels, value)
-	}
-	labels := `engine="0",model_name="` + model + `"`
-	write("num_requests_running", "gauge", "Requests that hold a slot.", labels, running)
-	write("num_requests_waiting", "gauge", "Requests that wait for a slot.", labels, waiting)
-	write("kv_cache_usage_perc", "gauge", "KV cache usage as a fraction: 1 is full.", labels,
-		min(1, float64(n.heldTokens.Load())/float64(e.cfg.KVTokens)))
-	write("prompt_tokens_total", "counter", "Prompt tokens processed.", labels, n.promptTokens.Load())
-	write("generation_tokens_total", "counter", "Output tokens sent.", labels, n.outputTokens.Load())
-	write("request_success_total", "counter", "Requests answered to the end.", `engine="0",finished_reason="stop",model_name="`+model+`"`, n.completed.Load())
-	write("num_preemptions_total", "counter", "Preemptions; a mock engine has none.", labels, 0)
-	write("cache_config_info", "gauge", "Size of the KV cache.",
-		fmt.Sprintf(`block_size="%d",engine="0",num_gpu_blocks="%d"`, kvBlockTokens, e.cfg.KVTokens/kvBlockTokens), 1)
-	return b.Bytes()
-}
-
-var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

@@ -13,11 +13,15 @@ type Stats struct {
 	Cut       int64 `json:"cut"`       // a fault, Kill or Close ended the answer before its end
 	Faults    int64 `json:"faults"`    // requests that a fault hit
 
-	Running int `json:"running"` // holding a slot
-	Waiting int `json:"waiting"` // queued for a slot
+	Running int `json:"running"` // holding a slot, or in the batch
+	Waiting int `json:"waiting"` // queued for that
 
 	PromptTokens int64 `json:"prompt_tokens"` // of requests whose prompt was read to the end
 	OutputTokens int64 `json:"output_tokens"` // sent
+
+	// Of a timing model since its last Start: prompt tokens found in its cache, and how often a request lost its memory.
+	CachedTokens uint64 `json:"cached_tokens"`
+	Preemptions  uint64 `json:"preemptions"`
 
 	Connections     int64 `json:"connections"`      // accepted so far
 	OpenConnections int64 `json:"open_connections"` // open now
@@ -42,7 +46,8 @@ func (e *Engine) Stats() Stats {
 		Statuses: map[int]int64{},
 	}
 	s.Started = c.started.Load() // after the ends, so that the sum of the ends never exceeds it
-	s.Running, s.Waiting = e.slots.load()
+	l := e.load()
+	s.Running, s.Waiting, s.CachedTokens, s.Preemptions = l.running, l.waiting, l.cached, l.preemptions
 	for status := range c.statuses {
 		if n := c.statuses[status].Load(); n > 0 {
 			s.Statuses[status] = n

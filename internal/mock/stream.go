@@ -13,12 +13,11 @@ const bigPiece = 16 << 10
 
 // stream is one streamed answer on its way.
 type stream struct {
-	c     *conn
-	d     dialect
-	a     *answer
-	f     *Fault // nil for most
-	first time.Time
-	step  time.Duration
+	c *conn
+	d dialect
+	a *answer
+	f *Fault // nil for most
+	p pace
 
 	sent int          // events
 	line int          // lines, for mixed line ends
@@ -33,19 +32,16 @@ func (s *stream) play() error {
 	if err := s.comments(); err != nil {
 		return err
 	}
-	if err := c.sleep(s.first); err != nil {
+	if err := c.firstToken(s.a, s.p); err != nil {
 		return err
 	}
-	c.engine.count.promptTokens.Add(int64(s.a.promptTokens()))
 	c.event = s.d.open(c.event[:0], s.a)
 	if err := s.all(c.event, false); err != nil {
 		return err
 	}
-	due := s.first
 	for i := range s.a.tokens {
-		if i > 0 && s.step > 0 {
-			due = due.Add(s.step)
-			if err := c.sleep(due); err != nil {
+		if i > 0 {
+			if err := s.p.wait(i); err != nil {
 				return err
 			}
 		}

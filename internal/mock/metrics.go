@@ -1,0 +1,119 @@
+package mock
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Upper bounds of vLLM's histograms, in seconds.
+var (
+	ttftBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	e2eBounds  = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+)
+
+// histogram counts times. Safe for concurrent use.
+type histogram struct {
+	bounds  []float64
+	buckets []atomic.Int64 // not cumulative; the last is for what is above all bounds
+	nanos   atomic.Int64   // sum
+}
+
+func newHistogram(bounds []float64) histogram {
+	return histogram{bounds: bounds, buckets: make([]atomic.Int64, len(bounds)+1)}
+}
+
+func (h *histogram) observe(d time.Duration) {
+	i := 0
+	for s := d.Seconds(); i < len(h.bounds) && s > h.bounds[i]; i++ {
+	}
+	h.buckets[i].Add(1)
+	h.nanos.Add(int64(d))
+}
+
+// exposition is Prometheus text with the names and labels that vLLM uses.
+type exposition struct {
+	bytes.Buffer
+	labels string
+}
+
+func (x *exposition) family(name, kind, help string) {
+	fmt.Fprintf(x, "# HELP vllm:%s %s\n# TYPE vllm:%[1]s %[3]s\n", name, help, kind)
+}
+
+func (x *exposition) labelled(name, kind, help, labels string, value any) {
+	x.family(name, kind, help)
+	fmt.Fprintf(x, "vllm:%s{%s} %v\n", name, labels, value)
+}
+
+func (x *exposition) metric(name, kind, help string, value any) {
+	x.labelled(name, kind, help, x.labels, value)
+}
+
+func (x *exposition) histogram(name, help string, h *histogram) {
+	x.family(name, "histogram", help)
+	sum := int64(0)
+	for i := range h.buckets {
+		bound := "+Inf"
+		if i < len(h.bounds) {
+			bound = strconv.FormatFloat(h.bounds[i], 'f', -1, 64)
+		}
+		sum += h.buckets[i].Load()
+		fmt.Fprintf(x, "vllm:%s_bucket{%s,le=%q} %d\n", name, x.labels, bound, sum)
+	}
+	fmt.Fprintf(x, "vllm:%s_sum{%s} %v\nvllm:%[1]s_count{%[2]s} %[4]d\n", name, x.labels, time.Duration(h.nanos.Load()).Seconds(), sum)
+}
+
+// metrics is what the engine answers at /metrics.
+func (e *Engine) metrics() []byte {
+	n := &e.count
+	l := e.load()
+	model := labelEscaper.Replace(e.cfg.Models[0])
+	x := exposition{labels: `engine="0",model_name="` + model + `"`}
+	x.metric("num_requests_running", "gauge", "Requests that run.", l.running)
+	x.metric("num_requests_waiting", "gauge", "Requests that wait to run.", l.waiting)
+	x.metric("kv_cache_usage_perc", "gauge", "KV cache usage as a fraction: 1 is full.", l.kvUse)
+	x.metric("prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", l.queried)
+	x.metric("prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", l.cached)
+	x.metric("prompt_tokens_total", "counter", "Prompt tokens processed.", n.promptTokens.Load())
+	x.metric("generation_tokens_total", "counter", "Output tokens sent.", n.outputTokens.Load())
+	x.labelled("request_success_total", "counter", "Requests answered to the end.",
+		`engine="0",finished_reason="stop",model_name="`+model+`"`, n.completed.Load())
+	x.metric("num_preemptions_total", "counter", "Times that a request lost its memory to others.", l.preemptions)
+	x.histogram("time_to_first_token_seconds", "From the request to its first token.", &e.ttft)
+	x.histogram("e2e_request_latency_seconds", "From the request to the end of its answer.", &e.e2e)
+	x.labelled("cache_config_info", "gauge", "Size of the KV cache.",
+		fmt.Sprintf(`block_size="%d",engine="0",num_gpu_blocks="%d"`, e.cfg.blockTokens(), e.cfg.KVTokens/e.cfg.blockTokens()), 1)
+	return x.Bytes()
+}
+
+var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// load is what the engine says of itself.
+type load struct {
+	running, waiting             int
+	kvUse                        float64
+	queried, cached, preemptions uint64 // tokens, tokens, times; of this start of a modelled engine
+}
+
+func (e *Engine) load() load {
+	if e.cfg.Engine == nil {
+		l := load{kvUse: min(1, float64(e.count.heldTokens.Load())/float64(e.cfg.KVTokens))}
+		l.running, l.waiting = e.slots.load()
+		return l
+	}
+	e.mu.Lock()
+	s := e.session
+	e.mu.Unlock()
+	if s == nil {
+		return load{}
+	}
+	l := s.driver.load()
+	return load{
+		running: l.Running, waiting: l.Waiting, kvUse: float64(l.Used) / float64(l.Blocks),
+		queried: l.PromptTokens, cached: l.CachedTokens, preemptions: l.Preemptions,
+	}
+}
