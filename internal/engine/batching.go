@@ -38,6 +38,9 @@ type span struct {
 
 	fixed float64 // seconds of each step but for decoding
 	pace  float64 // factor on all of it
+
+	seen   int           // steps that had ended when somebody looked last, see past
+	seenAt time.Duration // the end of the last of them
 }
 
 // chunk is n prompt tokens of a job.
@@ -142,6 +145,7 @@ func (b *batching) advance(n int) {
 	s.start = at
 	s.steps -= n
 	s.context += n * s.decodes
+	s.seen = 0
 }
 
 // cost is what the i-th step of the span takes.
@@ -166,16 +170,29 @@ func (b *batching) cut(now time.Duration) {
 	}
 }
 
+// past returns how many steps of the span have ended by now, before its end. Who asks often does not count them anew.
+func (s *span) past(c *Config, now time.Duration) int {
+	if !s.busy || s.steps <= 1 || now >= s.end {
+		return s.seen
+	}
+	if s.seen == 0 {
+		s.seenAt = s.start
+	}
+	for {
+		end := s.seenAt + s.cost(c, s.seen)
+		if end > now {
+			return s.seen
+		}
+		s.seen, s.seenAt = s.seen+1, end
+	}
+}
+
 // settle gives the jobs the tokens that the span had until now, so that they can be counted.
 func (b *batching) settle(now time.Duration) {
-	s := &b.now
-	if !s.busy || s.steps <= 1 || now >= s.end {
+	if now >= b.now.end {
 		return
 	}
-	n := 0
-	for end := s.start + s.cost(&b.cfg, 0); end <= now; end += s.cost(&b.cfg, n) {
-		n++
-	}
+	n := b.now.past(&b.cfg, now)
 	if n == 0 {
 		return
 	}

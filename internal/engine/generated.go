@@ -11,7 +11,9 @@ func (e *Engine) Generated(now time.Duration, id uint64) int {
 	}
 	switch m := e.model.(type) {
 	case *batching:
-		m.settle(now)
+		if j.admitted && j.decoding() {
+			return j.generated + m.now.past(&m.cfg, now)
+		}
 	case *fifo:
 		for i := range m.decoding {
 			if s := &m.decoding[i]; s.job == j && now > s.last {
