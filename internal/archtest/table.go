@@ -10,40 +10,42 @@ const module = "evenkeel"
 var mayImport = map[string][]string{
 	"cmd/evenkeel": {"cli"},
 
-	"archtest":  {},
-	"secret":    {},
-	"simd":      {},
-	"quota":     {},
-	"engine":    {},
-	"config":    {"secret"},
-	"route":     {"quota"},
-	"strategy":  {"route"},
-	"llm":       {"route", "secret", "simd"},
-	"policy":    {"route", "config"},
-	"exchange":  {"route", "policy", "quota", "llm"},
-	"http1":     {},
-	"upstream":  {"secret", "llm"},
-	"ledger":    {"exchange", "route", "quota"},
-	"telemetry": {"exchange", "route", "quota"},
-	"cluster":   {"exchange", "route", "quota"},
-	"discovery": {"secret", "route", "llm", "upstream"},
-	"health":    {"route", "llm", "upstream", "secret"},
-	"proxy":     {"exchange", "route", "policy", "quota", "llm", "upstream"},
-	"epp":       {"exchange", "route", "policy", "quota", "llm", "upstream"},
-	"console":   {"exchange", "route", "policy", "quota", "llm", "ledger"},
-	"mock":      {"engine"},
-	"drill":     {"mock"},
-	"sim":       {"engine", "exchange", "route", "strategy", "policy", "quota", "llm"},
-	"sim/study": {"sim", "engine", "exchange", "route", "strategy"},
-	"sim/peers": {"sim", "engine", "route"},
+	"archtest":   {},
+	"secret":     {},
+	"simd":       {},
+	"quota":      {},
+	"engine":     {},
+	"config":     {"secret"},
+	"route":      {"quota"},
+	"strategy":   {"route"},
+	"llm":        {"route", "secret", "simd"},
+	"policy":     {"route", "config"},
+	"exchange":   {"route", "policy", "quota", "llm"},
+	"http1":      {},
+	"upstream":   {"secret", "llm"},
+	"trace":      {"exchange", "route"},
+	"ledger":     {"exchange", "route", "quota", "trace"},
+	"telemetry":  {"exchange", "route", "quota"},
+	"cluster":    {"exchange", "route", "quota"},
+	"discovery":  {"secret", "route", "llm", "upstream"},
+	"health":     {"route", "llm", "upstream", "secret"},
+	"proxy":      {"exchange", "route", "policy", "quota", "llm", "upstream"},
+	"epp":        {"exchange", "route", "policy", "quota", "llm", "upstream"},
+	"console":    {"exchange", "route", "policy", "quota", "llm", "ledger"},
+	"mock":       {"engine"},
+	"drill":      {"mock"},
+	"sim":        {"engine", "exchange", "route", "strategy", "policy", "quota", "llm", "trace"},
+	"sim/study":  {"sim", "engine", "exchange", "route", "strategy"},
+	"sim/peers":  {"sim", "engine", "route"},
+	"sim/report": {"sim", "exchange", "route"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
 		"discovery", "health", "http1", "proxy", "epp", "console"},
-	"cli": {"app", "sim", "mock", "config", "drill"},
+	"cli": {"app", "sim", "sim/study", "sim/peers", "sim/report", "engine", "exchange", "route", "strategy", "console", "mock", "config", "drill"},
 }
 
 // pure lists the packages whose every result follows from their arguments: no clock, goroutine, I/O, global randomness or log. They may use each other
 // freely, and of our other packages only types and constants.
-var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "sim", "sim/study", "sim/peers"}
+var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "trace", "sim", "sim/study", "sim/peers", "sim/report"}
 
 // alike lists packages that are written for each processor, which hides them from the check, and whose results follow from their
 // arguments all the same: their tests say so. Pure code may call them.
@@ -60,7 +62,7 @@ type use struct {
 // clock, starts a goroutine, does I/O, or draws on a source of randomness that the caller did not hand in.
 var allowed = map[string]use{
 	"bufio": {}, "bytes": {}, "cmp": {}, "container/heap": {}, "container/list": {}, "crypto/sha256": {}, "encoding": {}, "encoding/base64": {},
-	"encoding/binary": {}, "encoding/hex": {}, "encoding/json": {}, "errors": {}, "hash": {}, "hash/fnv": {}, "io": {}, "maps": {}, "math": {},
+	"encoding/binary": {}, "encoding/hex": {}, "encoding/json": {}, "errors": {}, "hash": {}, "hash/fnv": {}, "html": {}, "io": {}, "maps": {}, "math": {},
 	"math/bits": {}, "net/netip": {}, "net/url": {}, "path": {}, "regexp": {}, "slices": {}, "sort": {}, "strconv": {}, "strings": {}, "sync/atomic": {},
 	"unicode": {}, "unicode/utf16": {}, "unicode/utf8": {},
 
