@@ -82,6 +82,8 @@ type model interface {
 	load(now time.Duration) Load
 	// has returns the request with this ID.
 	has(id uint64) *job
+	// cached is how many tokens of j's prompt are in the cache.
+	cached(j *job) int
 }
 
 // New returns an idle engine with an empty cache. The error names each wrong field of c.

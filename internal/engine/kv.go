@@ -16,6 +16,8 @@ type memory interface {
 	release(j *job)
 	// usage returns the blocks that running sequences hold, and those that only the cache holds.
 	usage() (used, cached int)
+	// cachedTokens is how many tokens of j would be found.
+	cachedTokens(j *job) int
 }
 
 // blockCache is a paged KV cache: blocks with reference counts, found by hash. Every block is in one of four states: free, private

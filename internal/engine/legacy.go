@@ -22,15 +22,19 @@ func newSessionCache(c Config) *sessionCache {
 }
 
 func (k *sessionCache) admit(j *job, _ bool) bool {
-	n := 0
+	j.kv = k.matched(j) * k.blockTokens
+	k.grow(j, j.target)
+	return true
+}
+
+// matched is how many blocks of j are cached, from the start.
+func (k *sessionCache) matched(j *job) (n int) {
 	for most := (j.target - 1) / k.blockTokens; n < most; n++ {
 		if h, ok := j.hash(n); !ok || k.known[h] == 0 {
 			break
 		}
 	}
-	j.kv = n * k.blockTokens
-	k.grow(j, j.target)
-	return true
+	return n
 }
 
 // room and need say that nothing is ever lacking.

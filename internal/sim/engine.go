@@ -26,12 +26,21 @@ func NewEngine(c engine.Config) (*Engine, error) {
 
 // Submit implements Server.
 func (e *Engine) Submit(now time.Duration, j Job) error {
-	r := j.Request
-	s := engine.Sequence{ID: j.ID, PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, Prompt: r.Prompt, Output: r.Output}
+	s, err := e.Sequence(j.Request)
+	if err != nil {
+		return err
+	}
+	s.ID = j.ID
+	return e.e.Submit(now, s)
+}
+
+// Sequence returns a request as engines with blocks of BlockTokens take it.
+func (e *Engine) Sequence(r *Request) (engine.Sequence, error) {
+	s := engine.Sequence{PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, Prompt: r.Prompt, Output: r.Output}
 	if r.BlockTokens != e.block && len(r.Prompt)+len(r.Output) > 0 {
 		chain, err := rehash(slices.Concat(r.Prompt, r.Output), r.BlockTokens, e.block)
 		if err != nil {
-			return err
+			return s, err
 		}
 		full := r.PromptTokens / e.block
 		prompt := min(full, len(chain))
@@ -40,8 +49,14 @@ func (e *Engine) Submit(now time.Duration, j Job) error {
 			s.Output = chain[prompt:min(len(chain), (r.PromptTokens+r.OutputTokens)/e.block)]
 		}
 	}
-	return e.e.Submit(now, s)
+	return s, nil
 }
+
+// BlockTokens returns the size of the engine's blocks.
+func (e *Engine) BlockTokens() int { return e.block }
+
+// Cached returns how many tokens of a Sequence's prompt the engine has in its cache, as its KV events tell routers that take them.
+func (e *Engine) Cached(s *engine.Sequence) int { return e.e.Cached(s) }
 
 // rehash turns a chain of blocks of some size into one of blocks of another size.
 func rehash(chain []uint64, from, to int) ([]uint64, error) {

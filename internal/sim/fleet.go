@@ -371,7 +371,7 @@ func (f *Fleet) befall(x *Fault) {
 	case Mended:
 		if x.Server != nil {
 			f.breakOff(d)
-			d.server = x.Server
+			d.server, f.o.Servers[x.Deployment] = x.Server, x.Server
 			f.watch(d)
 		}
 	}

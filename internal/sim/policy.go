@@ -27,7 +27,8 @@ type Vantage struct {
 	// Request returns the request whose Facts have this seed, while it runs: a Pick sees bytes, and other routers count tokens
 	// and read session headers.
 	Request func(seed uint64) *Request
-	// Servers are the deployments themselves. Only a yardstick looks at them; no router can.
+	// Servers are the deployments themselves, at every moment. Only a yardstick looks into them; what a router may ask is what engines
+	// tell on request or as events: Scraper.Load for a probe, Engine.Cached for KV events.
 	Servers []Server
 }
 
