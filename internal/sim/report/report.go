@@ -1,0 +1,332 @@
+package report
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"evenkeel/internal/sim"
+)
+
+// Report is what simulations of one workload came to.
+type Report struct {
+	Title string
+	Facts []Fact // about workload and fleet, for its head
+	// Note is what a reader must know before all else, such as that it was interrupted; "" = nothing.
+	Note     string
+	Policies []Policy // all are compared with the first
+	Priced   bool     // costs are known
+	Goal     sim.Goal
+}
+
+// Fact is one thing that was given.
+type Fact struct{ Name, Value string }
+
+// Policy is one policy, or one configuration.
+type Policy struct {
+	Name   string
+	Origin string // whose it is, "" = Evenkeel's
+	Runs   []Run  // by seed, the same seeds as of all others
+}
+
+// Run is one simulation. Runs of one seed saw the same requests.
+type Run struct {
+	Seed   uint64
+	Result *sim.Result
+	Watch  *Watch
+}
+
+// Row is one line of the table, and one object of the JSON. Times are in seconds, shares from 0 to 1. Over several seeds
+// each number is the mean of what each came to, and counts are sums.
+type Row struct {
+	Strategy string `json:"strategy"`
+	Origin   string `json:"origin,omitempty"`
+	Seeds    int    `json:"seeds"`
+
+	Requests  int            `json:"requests"` // measured, as all that follows
+	Completed int            `json:"completed"`
+	Failed    int            `json:"failed"`
+	Results   map[string]int `json:"results"`
+	Status429 int            `json:"status_429"`
+
+	TTFTMean     float64  `json:"ttft_mean_seconds"`
+	TTFTInterval *float64 `json:"ttft_mean_interval_seconds"` // half of its 95 % interval; null: too few requests to tell
+	TTFTP50      float64  `json:"ttft_p50_seconds"`
+	TTFTP90      float64  `json:"ttft_p90_seconds"`
+	TTFTP99      float64  `json:"ttft_p99_seconds"`
+	ITLMean      float64  `json:"itl_mean_seconds"`
+	ITLP99       float64  `json:"itl_p99_seconds"`
+	ResponseMean float64  `json:"response_mean_seconds"`
+	ResponseP99  float64  `json:"response_p99_seconds"`
+	Goodput      float64  `json:"goodput"`
+	HitShare     float64  `json:"hit_share"`
+	Cost         *float64 `json:"cost_dollars"` // null: no prices are known
+	Imbalance    float64  `json:"imbalance"`
+	Picks        []int    `json:"picks"`  // attempts that each deployment was given
+	Stable       bool     `json:"stable"` // backlog did not grow
+
+	Versus  *Difference `json:"versus,omitempty"`  // how it differs from the first row
+	Tenants []TenantRow `json:"tenants,omitempty"` // if requests name any
+}
+
+// Difference is how a row differs from the first one, on the same requests. Negative means less.
+type Difference struct {
+	Strategy     string   `json:"strategy"` // of the first row
+	TTFTMean     float64  `json:"ttft_mean_seconds"`
+	TTFTInterval *float64 `json:"ttft_mean_interval_seconds"` // half of the 95 % interval; null: too few requests to tell
+	TTFTP99      float64  `json:"ttft_p99_seconds"`
+	Goodput      float64  `json:"goodput"`
+	GoodInterval *float64 `json:"goodput_interval"`
+	HitShare     float64  `json:"hit_share"`
+	Cost         *float64 `json:"cost_dollars"`
+	CostInterval *float64 `json:"cost_interval_dollars"`
+	Status429    int      `json:"status_429"`
+	Failed       int      `json:"failed"`
+}
+
+// TenantRow is what one tenant got.
+type TenantRow struct {
+	Tenant       string   `json:"tenant"` // "" = requests that name none
+	Requests     int      `json:"requests"`
+	Completed    int      `json:"completed"`
+	Status429    int      `json:"status_429"`
+	TTFTMean     float64  `json:"ttft_mean_seconds"`
+	TTFTP99      float64  `json:"ttft_p99_seconds"`
+	Goodput      float64  `json:"goodput"`
+	HitShare     float64  `json:"hit_share"`
+	Cost         *float64 `json:"cost_dollars"`
+	TTFTChange   *float64 `json:"ttft_mean_change_seconds,omitempty"` // against the first row
+	TTFTInterval *float64 `json:"ttft_mean_change_interval_seconds,omitempty"`
+	CostChange   *float64 `json:"cost_change_dollars,omitempty"`
+	CostInterval *float64 `json:"cost_change_interval_dollars,omitempty"`
+}
+
+// Rows returns a row for each policy, in order.
+func (r *Report) Rows() []Row {
+	rows := make([]Row, 0, len(r.Policies))
+	for i := range r.Policies {
+		p := &r.Policies[i]
+		row := r.row(p)
+		if i > 0 {
+			row.Versus = r.difference(&row, &rows[0], p)
+		}
+		row.Tenants = r.tenants(p, i > 0)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (r *Report) row(p *Policy) Row {
+	row := Row{Strategy: p.Name, Origin: p.Origin, Seeds: len(p.Runs), Results: map[string]int{}, Picks: []int{}, Stable: true}
+	mean := func(of func(*sim.Result) float64) float64 {
+		return p.mean(func(x *Run) float64 { return of(x.Result) })
+	}
+	quantile := func(of func(*sim.Result) *sim.Series, q float64) float64 {
+		return mean(func(s *sim.Result) float64 { return of(s).Quantile(q) })
+	}
+	ttft := func(s *sim.Result) *sim.Series { return &s.TTFT }
+	row.TTFTMean = mean(func(s *sim.Result) float64 { return s.TTFT.Mean() })
+	row.TTFTInterval = p.interval(func(x *Run) (float64, float64) { return x.Result.TTFT.Mean(), x.Result.TTFT.Error() })
+	row.TTFTP50, row.TTFTP90, row.TTFTP99 = quantile(ttft, .5), quantile(ttft, .9), quantile(ttft, .99)
+	row.ITLMean = mean(func(s *sim.Result) float64 { return s.ITL.Mean() })
+	row.ITLP99 = quantile(func(s *sim.Result) *sim.Series { return &s.ITL }, .99)
+	row.ResponseMean = mean(func(s *sim.Result) float64 { return s.Response.Mean() })
+	row.ResponseP99 = quantile(func(s *sim.Result) *sim.Series { return &s.Response }, .99)
+	row.Goodput = mean(func(s *sim.Result) float64 { return s.Goodput })
+	row.HitShare = mean(func(s *sim.Result) float64 { return s.HitShare })
+	row.Imbalance = mean(func(s *sim.Result) float64 { return s.Imbalance })
+	for i := range p.Runs {
+		x := &p.Runs[i]
+		t := &x.Watch.all
+		row.Requests += t.Requests
+		for result, n := range t.Results {
+			row.Results[string(result)] += n
+		}
+		row.Completed += t.Completed()
+		row.Status429 += t.Statuses[429]
+		row.Stable = row.Stable && x.Watch.stable()
+		for d, n := range x.Result.Picks {
+			if len(row.Picks) <= d {
+				row.Picks = append(row.Picks, 0)
+			}
+			row.Picks[d] += n
+		}
+	}
+	row.Failed = row.Requests - row.Completed
+	row.Cost = r.dollars(p, everyone)
+	return row
+}
+
+func (r *Report) difference(row, first *Row, p *Policy) *Difference {
+	d := &Difference{
+		Strategy: first.Strategy, TTFTMean: row.TTFTMean - first.TTFTMean, TTFTP99: row.TTFTP99 - first.TTFTP99, Goodput: row.Goodput - first.Goodput,
+		HitShare: row.HitShare - first.HitShare, Status429: row.Status429 - first.Status429, Failed: row.Failed - first.Failed,
+	}
+	base := &r.Policies[0]
+	d.TTFTInterval = p.paired(base, func(x *Run) *sim.Series { return &x.Result.TTFT })
+	d.GoodInterval = p.paired(base, func(x *Run) *sim.Series { return &x.Watch.all.Good })
+	d.Cost, d.CostInterval = r.costChange(p, everyone)
+	return d
+}
+
+// tenants returns what each tenant got, nil if requests name none.
+func (r *Report) tenants(p *Policy, compare bool) []TenantRow {
+	names := map[string]bool{}
+	for i := range p.Runs {
+		for name := range p.Runs[i].Watch.tenants {
+			names[name] = true
+		}
+	}
+	if len(names) == 0 || len(names) == 1 && names[""] {
+		return nil
+	}
+	var rows []TenantRow
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		of := func(x *Run) *Tally { return x.Watch.tenant(name) }
+		row := TenantRow{Tenant: name}
+		prompt, cached := 0, 0
+		for i := range p.Runs {
+			t := of(&p.Runs[i])
+			row.Requests += t.Requests
+			row.Completed += t.Completed()
+			row.Status429 += t.Statuses[429]
+			prompt += t.PromptTokens
+			cached += t.CachedTokens
+		}
+		if prompt > 0 {
+			row.HitShare = float64(cached) / float64(prompt)
+		}
+		row.TTFTMean = p.mean(func(x *Run) float64 { return of(x).TTFT.Mean() })
+		row.TTFTP99 = p.mean(func(x *Run) float64 { return of(x).TTFT.Quantile(.99) })
+		row.Goodput = p.mean(func(x *Run) float64 { return of(x).Good.Mean() })
+		row.Cost = r.dollars(p, of)
+		if compare {
+			base := &r.Policies[0]
+			change := row.TTFTMean - base.mean(func(x *Run) float64 { return of(x).TTFT.Mean() })
+			row.TTFTChange, row.TTFTInterval = &change, p.paired(base, func(x *Run) *sim.Series { return &of(x).TTFT })
+			row.CostChange, row.CostInterval = r.costChange(p, of)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// everyone is the tally of all tenants together.
+func everyone(x *Run) *Tally { return &x.Watch.all }
+
+// dollars is what all requests of a tally cost, over the seeds; nil without prices.
+func (r *Report) dollars(p *Policy, of func(*Run) *Tally) *float64 {
+	if !r.Priced {
+		return nil
+	}
+	sum := 0.0
+	for i := range p.Runs {
+		d := &of(&p.Runs[i]).Dollars
+		sum += d.Mean() * float64(d.Count())
+	}
+	return &sum
+}
+
+// costChange is how much more a policy costs than the first, and half of the 95 % interval.
+func (r *Report) costChange(p *Policy, of func(*Run) *Tally) (change, interval *float64) {
+	if !r.Priced {
+		return nil, nil
+	}
+	base := &r.Policies[0]
+	d := *r.dollars(p, of) - *r.dollars(base, of)
+	interval = p.paired(base, func(x *Run) *sim.Series { return &of(x).Dollars })
+	if interval != nil { // of the mean over requests
+		n := 0
+		for i := range p.Runs {
+			n += of(&p.Runs[i]).Requests
+		}
+		*interval *= float64(n)
+	}
+	return &d, interval
+}
+
+// mean is the mean over seeds.
+func (p *Policy) mean(of func(*Run) float64) float64 {
+	sum := 0.0
+	for i := range p.Runs {
+		sum += of(&p.Runs[i])
+	}
+	return sum / float64(max(1, len(p.Runs)))
+}
+
+// paired returns half of the 95 % interval of the mean by which a policy differs from another on the same requests, nil if it
+// cannot be told.
+func (p *Policy) paired(base *Policy, of func(*Run) *sim.Series) *float64 {
+	i := -1
+	return p.interval(func(x *Run) (float64, float64) {
+		i++
+		return sim.Paired(of(x), of(&base.Runs[i]))
+	})
+}
+
+// seedsEnough is from how many seeds on an interval rests on how they differ, and not on the batches of each.
+const seedsEnough = 5
+
+// interval returns half of the 95 % interval of a mean over seeds, of each of which a mean and its standard error are known.
+func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 {
+	n := float64(len(p.Runs))
+	var means []float64
+	squares, sum := 0.0, 0.0
+	for i := range p.Runs {
+		m, e := of(&p.Runs[i])
+		means = append(means, m)
+		squares += e * e
+		sum += m
+	}
+	half := twoSided(batchFreedom) * math.Sqrt(squares) / n
+	if len(means) >= seedsEnough {
+		spread := 0.0
+		for _, m := range means {
+			spread += (m - sum/n) * (m - sum/n)
+		}
+		half = twoSided(len(means)-1) * math.Sqrt(spread/(n-1)/n)
+	}
+	if math.IsInf(half, 0) || math.IsNaN(half) {
+		return nil
+	}
+	return &half
+}
+
+// batchFreedom is the least degrees of freedom of an error from batch means (sim.Series.Error): one less than its batches.
+const batchFreedom = 9
+
+// twoSided returns the 97.5 % quantile of Student's t with n degrees of freedom (Abramowitz and Stegun 26.7.5: within 1 % from
+// n = 4 on).
+func twoSided(n int) float64 {
+	const z = 1.959964
+	v := float64(n)
+	z3, z5, z7 := math.Pow(z, 3), math.Pow(z, 5), math.Pow(z, 7)
+	return z + (z3+z)/(4*v) + (5*z5+16*z3+3*z)/(96*v*v) + (3*z7+19*z5+17*z3-15*z)/(384*v*v*v)
+}
+
+// Completed returns how many were answered in full.
+func (t *Tally) Completed() int { return t.Results["complete"] }
+
+// tenant returns the tally of a tenant, an empty one if it sent nothing.
+func (w *Watch) tenant(name string) *Tally {
+	if t := w.tenants[name]; t != nil {
+		return t
+	}
+	return &Tally{}
+}
+
+// stable reports whether backlog did not grow: the last third of the time waited at most half as long again as the middle one.
+func (w *Watch) stable() bool {
+	var sums, counts [3]float64
+	n := len(w.answer.bins)
+	from := min(n, int(w.o.BurnIn.Seconds()/max(w.answer.width, firstWidth)))
+	for i := from; i < n; i++ {
+		third := 3 * (i - from) / (n - from)
+		sums[third] += w.waited.bins[i]
+		counts[third] += w.answer.bins[i]
+	}
+	if counts[1] == 0 || counts[2] == 0 {
+		return true
+	}
+	return sums[2]/counts[2] <= 1.5*sums[1]/counts[1]
+}

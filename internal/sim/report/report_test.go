@@ -1,0 +1,374 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"evenkeel/internal/engine"
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/sim"
+	"evenkeel/internal/strategy"
+)
+
+// tenants gives every other request of a source to each of two tenants.
+type tenants struct {
+	sim.Source
+	n int
+}
+
+func (s *tenants) Next(r *sim.Request) bool {
+	ok := s.Source.Next(r)
+	r.Tenant = []string{"<blue>", "red"}[s.n%2]
+	s.n++
+	return ok
+}
+
+const (
+	fleetSize = 3
+	length    = 10 * time.Minute
+	burnIn    = time.Minute
+)
+
+// simulate runs sessions over a small fleet, and watches.
+func simulate(t *testing.T, name string, seed uint64) Run {
+	t.Helper()
+	c, err := engine.Preset("vllm-8192")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := strategy.New(name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := sim.NewSessions(seed, sim.SessionOptions{
+		Rate: .5, Turns: sim.Law{Mean: 4}, Systems: 10, Zipf: 1, System: sim.Law{Mean: 2000}, Question: sim.Law{Mean: 500, CV: 1},
+		Answer: sim.Law{Mean: 200, CV: 1}, Gap: sim.Law{Mean: 20, CV: 1}, Block: 64,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goal := sim.Goal{TTFT: 150 * time.Millisecond}
+	w := NewWatch(WatchOptions{
+		Deployments: []string{"e0/m", "e1/m", "e2/m"}, BurnIn: burnIn, Goal: goal, Choices: true,
+		Cost: func(a *exchange.Attempt) float64 { return 1e-6 * float64(a.Outcome.InputTokens) },
+	})
+	o := sim.Options{
+		Seed: seed, Strategy: s, Source: &tenants{Source: source}, Stream: true, BurnIn: burnIn, Goal: goal, Plan: exchange.Plan{MaxAttempts: 1}, Record: w.Record,
+	}
+	for range fleetSize {
+		e, err := sim.NewEngine(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Servers = append(o.Servers, e)
+	}
+	fleet, err := sim.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Finish(length); err != nil {
+		t.Fatal(err)
+	}
+	return Run{seed, fleet.Result(), w}
+}
+
+func sample(t *testing.T) *Report {
+	t.Helper()
+	r := &Report{
+		Title: "a <b> & c", Facts: []Fact{{"engines", "3 × vllm-8192"}}, Note: "an excerpt", Priced: true, Goal: sim.Goal{TTFT: 150 * time.Millisecond},
+	}
+	for _, name := range []string{"round_robin", "least_tokens"} {
+		r.Policies = append(r.Policies, Policy{Name: name, Runs: []Run{simulate(t, name, 1), simulate(t, name, 2)}})
+	}
+	return r
+}
+
+// TestWatchAgrees: what a Watch adds up is what the simulation measured.
+func TestWatchAgrees(t *testing.T) {
+	run := simulate(t, "least_tokens", 3)
+	w, s := run.Watch, run.Result
+	if w.all.Completed() != s.Results[exchange.Complete] || w.all.Requests == 0 || w.all.TTFT.Count() != s.TTFT.Count() {
+		t.Errorf("watched %+v, measured %v", w.all.Results, s.Results)
+	}
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-9*math.Abs(want) {
+			t.Errorf("%s: watched %v, measured %v", what, got, want)
+		}
+	}
+	near("TTFT", w.all.TTFT.Mean(), s.TTFT.Mean())
+	near("goodput", w.all.Good.Mean(), s.Goodput)
+	near("hit share", float64(w.all.CachedTokens)/float64(w.all.PromptTokens), s.HitShare)
+	if g := s.Goodput; g <= 0 || g >= 1 {
+		t.Errorf("a goodput of %v tells nothing", g)
+	}
+	parts := 0
+	for _, tally := range w.tenants {
+		parts += tally.Requests
+	}
+	if parts != w.all.Requests || len(w.tenants) != 2 {
+		t.Errorf("tenants sent %d of %d requests", parts, w.all.Requests)
+	}
+	good, ended := 0.0, 0.0
+	for i, n := range w.ended.bins {
+		ended += n
+		good += w.good.bins[i]
+	}
+	near("goodput over time", good/ended, s.Goodput)
+	near("dollars", w.all.Dollars.Mean()*float64(w.all.Dollars.Count()), 1e-6*float64(w.all.PromptTokens))
+	if w.firsts == nil || slices.Contains(w.firsts, unseen) {
+		t.Error("some request went nowhere, as it seems")
+	}
+}
+
+// TestWatchLoad: the load over time adds up to what requests took.
+func TestWatchLoad(t *testing.T) {
+	run := simulate(t, "round_robin", 4)
+	h := run.Watch.heat()
+	sum := 0.0
+	for _, row := range h.rows {
+		for k, held := range row {
+			if from := float64(k) * h.width; from >= burnIn.Seconds() && from+h.width <= length.Seconds() {
+				sum += held * h.width
+			}
+		}
+	}
+	want := 0.0
+	for _, held := range run.Result.InSystem {
+		want += held * (length - burnIn).Seconds()
+	}
+	if math.Abs(sum-want) > .05*want { // the first and the last column are not whole
+		t.Errorf("%v request-seconds, want about %v", sum, want)
+	}
+}
+
+func TestTimeline(t *testing.T) {
+	var line timeline
+	line.spread(0, 1)
+	line.spread(10, 12.5)
+	line.spread(1000, 1000.5)
+	if len(line.bins) > mostBins || line.width != 16 {
+		t.Fatalf("%d bins of %v s", len(line.bins), line.width)
+	}
+	if line.bins[0] != 3.5 || line.bins[62] != .5 {
+		t.Errorf("bins %v", line.bins)
+	}
+	var across timeline
+	across.spread(.0625, .3125)
+	if want := []float64{.0625, .125, .0625}; !slices.Equal(across.bins, want) {
+		t.Errorf("bins %v, want %v", across.bins, want)
+	}
+}
+
+// TestRows: rows carry what was measured, and differences are of the same requests.
+func TestRows(t *testing.T) {
+	r := sample(t)
+	rows := r.Rows()
+	if rows[0].Versus != nil || rows[1].Versus == nil || len(rows[1].Tenants) != 2 || rows[0].Seeds != 2 {
+		t.Fatalf("rows %+v", rows)
+	}
+	a, b := &rows[0], &rows[1]
+	want := (r.Policies[1].Runs[0].Result.TTFT.Mean() + r.Policies[1].Runs[1].Result.TTFT.Mean()) / 2
+	if b.TTFTMean != want || b.Versus.TTFTMean != b.TTFTMean-a.TTFTMean || b.Requests != a.Requests || b.Completed+b.Failed != b.Requests {
+		t.Errorf("got %+v", b)
+	}
+	if b.Versus.TTFTInterval == nil || b.TTFTInterval == nil || *b.Versus.TTFTInterval <= 0 {
+		t.Fatalf("no intervals: %+v", b.Versus)
+	}
+	if *b.Versus.Cost != *b.Cost-*a.Cost || *b.Cost <= 0 {
+		t.Errorf("costs %v and %v, a difference of %v", *a.Cost, *b.Cost, *b.Versus.Cost)
+	}
+	if x := b.Tenants[0]; x.Tenant != "<blue>" || x.Requests == 0 || x.TTFTChange == nil || *x.TTFTChange == 0 {
+		t.Errorf("got %+v", x)
+	}
+	if sum := b.Tenants[0].Requests + b.Tenants[1].Requests; sum != b.Requests {
+		t.Errorf("tenants have %d of %d requests", sum, b.Requests)
+	}
+}
+
+// TestIntervalCovers: 95 of 100 intervals hold the true difference, by batches and by seeds.
+func TestIntervalCovers(t *testing.T) {
+	f := func(seeds int) {
+		t.Helper()
+		const tries = 400
+		covered := 0
+		for k := range tries {
+			p := &Policy{}
+			rng := rand.New(rand.NewPCG(uint64(k), uint64(seeds)))
+			for range seeds {
+				x := Run{Result: &sim.Result{}}
+				for i := range 2000 {
+					x.Result.TTFT.Add(i, 1+rng.NormFloat64())
+				}
+				p.Runs = append(p.Runs, x)
+			}
+			mean := p.mean(func(x *Run) float64 { return x.Result.TTFT.Mean() })
+			half := p.interval(func(x *Run) (float64, float64) { return x.Result.TTFT.Mean(), x.Result.TTFT.Error() })
+			if math.Abs(mean-1) <= *half {
+				covered++
+			}
+		}
+		if share := float64(covered) / tries; share < .92 || share > .99 {
+			t.Errorf("%d seeds: %.3f of the intervals hold the mean", seeds, share)
+		}
+	}
+	f(1)
+	f(2)
+	f(5)
+	f(8)
+}
+
+func TestTwoSided(t *testing.T) {
+	for n, want := range map[int]float64{4: 2.776, 9: 2.262, 30: 2.042, 1000: 1.962} {
+		if got := twoSided(n); math.Abs(got-want) > .01 {
+			t.Errorf("%d degrees of freedom: %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestJSON: one object per policy, under the names that scripts rely on.
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample(t).JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var rows []map[string]any
+	if err := json.Unmarshal(b.Bytes(), &rows); err != nil || len(rows) != 2 {
+		t.Fatalf("%v\n%s", err, b.Bytes())
+	}
+	for _, row := range rows {
+		for _, name := range []string{"ttft_mean_seconds", "ttft_p50_seconds", "ttft_p99_seconds", "itl_p99_seconds", "goodput", "hit_share", "cost_dollars", "imbalance", "requests"} {
+			if x, ok := row[name].(float64); !ok || !(x > 0) {
+				t.Errorf("%s is %v in %v", name, row[name], row["strategy"])
+			}
+		}
+	}
+	if got := slices.Sorted(maps.Keys(rows[1]["versus"].(map[string]any))); len(got) != 11 || !slices.Contains(got, "ttft_mean_interval_seconds") {
+		t.Errorf("versus has %q", got)
+	}
+}
+
+// TestNothingMeasured: a simulation that was interrupted before anything came has numbers all the same, and no NaN.
+func TestNothingMeasured(t *testing.T) {
+	empty := func(name string) Policy {
+		return Policy{Name: name, Runs: []Run{{Seed: 1, Result: &sim.Result{}, Watch: NewWatch(WatchOptions{Deployments: []string{"a"}})}}}
+	}
+	r := &Report{Title: "nothing", Policies: []Policy{empty("a"), empty("b")}}
+	for name, write := range map[string]func(io.Writer) error{"JSON": r.JSON, "text": r.Text, "HTML": r.HTML} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
+			t.Errorf("%s has a number that is none:\n%s", name, b.String())
+		}
+	}
+}
+
+func TestDiffering(t *testing.T) {
+	ids := []string{"a", "b"}
+	x := &Watch{o: WatchOptions{Deployments: ids}, firsts: []int32{0, 1, -1, unseen, 0, 1, 0}}
+	y := &Watch{o: WatchOptions{Deployments: []string{"b", "a"}}, firsts: []int32{1, 1, -1, 0, 0, -1}}
+	if got, all := Differing(x, y, 2); all != 3 || !slices.Equal(got, []int{1, 4}) {
+		t.Errorf("got %v of %d, want [1 4] of 3", got, all)
+	}
+}
+
+// TestHTML: the page is well-formed, complete, and needs nothing from elsewhere.
+func TestHTML(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample(t).HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	checkBalanced(t, page)
+	doc, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for n := range doc.Descendants() {
+		if n.Type == html.ElementNode {
+			counts[n.Data]++
+			for _, a := range n.Attr {
+				if slices.Contains([]string{"src", "href", "srcset", "data", "action", "style"}, a.Key) || strings.HasPrefix(a.Key, "on") {
+					t.Errorf("<%s> has %s=%q", n.Data, a.Key, a.Val)
+				}
+			}
+		}
+	}
+	if counts["script"]+counts["link"]+counts["img"]+counts["iframe"] > 0 || counts["figure"] != 5 || counts["table"] != 3 {
+		t.Errorf("elements %v", counts)
+	}
+	if url := regexp.MustCompile(`(?i)[a-z]+://|url\(|@import`).FindString(page); url != "" {
+		t.Errorf("the page refers to something: %q", url)
+	}
+	for _, want := range []string{"a &lt;b&gt; &amp; c", "&lt;blue&gt;", "an excerpt", "prefers-color-scheme: dark", "least_tokens"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if bad := regexp.MustCompile(`NaN|Inf|<nil>|%!`).FindString(page); bad != "" {
+		t.Errorf("the page has %q", bad)
+	}
+}
+
+// checkBalanced fails if elements are not closed in order: browsers repair that in ways of their own.
+func checkBalanced(t *testing.T, page string) {
+	t.Helper()
+	void := []string{"meta"}
+	var open []string
+	z := html.NewTokenizer(strings.NewReader(page))
+	for {
+		switch kind := z.Next(); kind {
+		case html.ErrorToken:
+			if z.Err() != io.EOF || len(open) > 0 {
+				t.Errorf("at the end %v, open are %q", z.Err(), open)
+			}
+			return
+		case html.StartTagToken:
+			if name, _ := z.TagName(); !slices.Contains(void, string(name)) {
+				open = append(open, string(name))
+			}
+		case html.EndTagToken:
+			name, _ := z.TagName()
+			if n := len(open); n == 0 || open[n-1] != string(name) {
+				t.Fatalf("</%s> closes %q", name, open)
+			}
+			open = open[:len(open)-1]
+		}
+	}
+}
+
+// TestAxes: marks are round numbers that enclose what is shown.
+func TestAxes(t *testing.T) {
+	f := func(log bool, low, high float64, want ...float64) {
+		t.Helper()
+		a := axis{log: log}
+		a.fit(low, high)
+		got := a.ticks()
+		same := len(got) == len(want)
+		for i := 0; same && i < len(got); i++ {
+			same = math.Abs(got[i]-want[i]) < 1e-9
+		}
+		if !same || a.low > low || a.high < high {
+			t.Errorf("%v to %v: marks at %v from %v to %v, want %v", low, high, got, a.low, a.high, want)
+		}
+	}
+	f(false, 0, 1, 0, .2, .4, .6, .8, 1)
+	f(false, 0, 37, 0, 10, 20, 30, 40)
+	f(true, .03, 4, .02, .05, .1, .2, .5, 1, 2, 5)
+	f(true, .002, 90, .01, .1, 1, 10, 100)
+	f(true, .5, .5, .5, 1)
+}
