@@ -41,9 +41,10 @@ type Row struct {
 	BurnIn float64
 
 	Knowledge Knowledge
-	Faults    []sim.Fault
-	Plan      exchange.Plan // of each request; the zero value tries once and waits for ever
-	Budget    sim.Budget
+	// Faults makes what befalls the deployments of a run whose last request comes at that time; nil = nothing.
+	Faults func(r *Row, last time.Duration) ([]sim.Fault, error)
+	Plan   exchange.Plan // of each request; the zero value tries once and waits for ever
+	Budget sim.Budget
 }
 
 // Knowledge is what balancers know.
@@ -52,10 +53,6 @@ type Knowledge struct {
 	Scrapes       sim.Scrapes
 	Sharing       sim.Sharing
 	BytesPerToken sim.Law // how much text prompts are, see sim.Options
-	// CacheGuess is what policies take for the size of a deployment's cache, in multiples of the true one; 0 = 1.
-	CacheGuess float64
-	// PrefillGuess likewise is what they take for the time that prompts need; 0 = 1.
-	PrefillGuess float64
 }
 
 // Prepared is a Row that is ready to be played. It may be used by several goroutines.

@@ -100,7 +100,7 @@ var bare = route.Health{MaxEjection: 1e-9}
 func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error) {
 	r := &p.Row
 	o = sim.Options{
-		Seed: seed, Strategy: policy.Strategy, Stream: true, BurnIn: p.BurnIn, Goal: r.Workload.Goal, Faults: r.Faults, Plan: r.Plan, Budget: r.Budget,
+		Seed: seed, Strategy: policy.Strategy, Stream: true, BurnIn: p.BurnIn, Goal: r.Workload.Goal, Plan: r.Plan, Budget: r.Budget,
 		Balancers: r.Knowledge.Balancers, Scrapes: r.Knowledge.Scrapes, Sharing: r.Knowledge.Sharing, BytesPerToken: r.Knowledge.BytesPerToken,
 	}
 	if policy.Bare || policy.Adviser != nil {
@@ -115,6 +115,11 @@ func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error
 			return o, err
 		}
 		o.Servers = append(o.Servers, e)
+	}
+	if r.Faults != nil {
+		if o.Faults, err = r.Faults(r, p.Last); err != nil {
+			return o, err
+		}
 	}
 	o.Source, err = p.Source(seed)
 	return o, err
