@@ -28,8 +28,8 @@ func TestExplainWithoutAnID(t *testing.T) {
 }
 
 func TestExplainARunningBalancer(t *testing.T) {
-	one := engine(t, mock.Config{Name: "one", Models: []string{"m"}, OutputTokens: 3})
-	two := engine(t, mock.Config{Name: "two", Models: []string{"m"}, OutputTokens: 3})
+	one := mockEngine(t, mock.Config{Name: "one", Models: []string{"m"}, OutputTokens: 3})
+	two := mockEngine(t, mock.Config{Name: "two", Models: []string{"m"}, OutputTokens: 3})
 	p := serve(t, one.URL(), two.URL())
 	explain := func(code int, args ...string) string {
 		t.Helper()
@@ -82,7 +82,7 @@ func TestExplainOverTLS(t *testing.T) {
 	cert, key := ca.Local(t).Write(t, dir, "client")
 	strange, strangeKey := other.Local(t).Write(t, dir, "strange")
 	authority, wrong := certs.WriteFile(t, dir, "ca.pem", ca.PEM), certs.WriteFile(t, dir, "wrong.pem", other.PEM)
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, OutputTokens: 3})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}, OutputTokens: 3})
 	p := serve(t, "--config", write(t, filepath.Join(dir, "c.yaml"), fmt.Sprintf(
 		"endpoints: {e: {url: %q}}\nadmin_tls: {cert: server.pem, key: server.key, client_ca: ca.pem}", e.URL())))
 	s := p.stream("")

@@ -47,7 +47,7 @@ func cpu(t *testing.T, pid int) time.Duration {
 
 // Without file descriptors the program waits for some, without spinning, and serves again when it has them.
 func TestC08FewFiles(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}})
 	for _, f := range []struct{ connections, reason string }{
 		{"", `reason="max"`}, // what goes with the limit of files: there are always some left
 		{"connections: {max: 5000}", `reason="accept_error"`},
@@ -94,7 +94,7 @@ func TestC08FewFiles(t *testing.T) {
 
 // SIGHUP never ends the process, however late it comes.
 func TestHangupAtTheEnd(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}})
 	for range 3 {
 		p := serve(t, e.URL())
 		p.signal(syscall.SIGTERM)
@@ -114,7 +114,7 @@ func TestHangupAtTheEnd(t *testing.T) {
 
 // The bounds in effect are in the log's first lines, and a bound that the limit of files makes useless is warned of.
 func TestLimitsAreTold(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}})
 	limited := func(cmd *exec.Cmd) { withFiles(64, cmd) }
 	const warning = "connections.max: 5000 is never reached: this process may open 64 files"
 	f := func(settings string, warned bool, limits string) {

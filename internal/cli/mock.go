@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"evenkeel/internal/engine"
 	"evenkeel/internal/mock"
 )
 
@@ -20,6 +21,8 @@ type mockFlags struct {
 	ports        string
 	control      string
 	models       []string
+	engine       string
+	kvTokens     int
 	prefill      float64
 	interToken   time.Duration
 	baseLatency  time.Duration
@@ -41,6 +44,11 @@ func newMock() *cobra.Command {
 		Short: "Run simulated engines over real HTTP",
 		Long: `Mock runs any number of simulated engines in one process, each on its own port of 127.0.0.1. They speak the
 OpenAI and Anthropic APIs, streamed and not, with usage, and show vLLM-style /metrics.
+
+With --engine they keep the times of one of the simulator's engine models: requests share steps and memory, a prompt's
+prefix that is still in the cache is not computed again (and told as cached tokens), and what does not fit waits or is
+preempted. Four bytes of text are a token. Without it, times are fixed, and requests do not slow each other down.
+Engine models: ` + strings.Join(engine.Presets(), ", ") + `.
 
 Faults can be switched while they run, through a control listener:
   curl -X POST   http://127.0.0.1:CONTROL/engines/8001/fault -d '{"kind":"status","status":500,"rate":0.5}'
@@ -65,6 +73,7 @@ Kinds:
 ` + faultKinds(),
 		Example: `  evenkeel mock --ports 8001,8002,8003
   evenkeel mock --ports 8001-8010 --slots 4 --inter-token 20ms --prefill 2000
+  evenkeel mock --ports 8001-8004 --engine vllm-8192 --kv-tokens 100000 --output-tokens 300
   evenkeel mock --ports 0,0 --model llama --output-tokens 100 --name b`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runMock(cmd, f) },
@@ -73,10 +82,12 @@ Kinds:
 	flags.StringVar(&f.ports, "ports", "8001,8002", "`list` of ports and ranges, such as 8001,8003-8005; 0 takes a free one")
 	flags.StringVar(&f.control, "control", "127.0.0.1:0", "`address` of the control listener")
 	flags.StringArrayVar(&f.models, "model", []string{"mock-model"}, "`name` of a model to serve; may be given several times")
+	flags.StringVar(&f.engine, "engine", "", "`model` that sets the times, one of those above (default fixed times)")
+	flags.IntVar(&f.kvTokens, "kv-tokens", 0, "`size` of the KV cache in tokens; 0 = the engine model's, or 131072 without one")
 	flags.Float64Var(&f.prefill, "prefill", 0, "`tokens` per second of reading a prompt; 0 = instant")
 	flags.DurationVar(&f.interToken, "inter-token", 0, "`time` between two tokens; 0 = as fast as possible")
 	flags.DurationVar(&f.baseLatency, "base-latency", 0, "`time` before the first token of every answer")
-	flags.IntVar(&f.slots, "slots", 0, "`requests` served at once, others queue; 0 = unlimited")
+	flags.IntVar(&f.slots, "slots", 0, "`requests` served at once, others queue; 0 = unlimited, or the engine model's")
 	flags.IntVar(&f.queueLimit, "queue-limit", 0, "`requests` that may queue, more get 503; 0 = unlimited")
 	flags.IntVar(&f.outputTokens, "output-tokens", 16, "`length` of answers, unless the request's own limit is smaller")
 	flags.StringVar(&f.name, "name", "mock", "`prefix` of the names of the engines, which their answers begin with: PREFIX-1, PREFIX-2, ...")
@@ -112,6 +123,14 @@ func runMock(cmd *cobra.Command, f mockFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
+	var model *engine.Config
+	if f.engine != "" {
+		preset, err := engine.Preset(f.engine)
+		if err != nil {
+			return usageError{fmt.Errorf("--engine: %w", err)}
+		}
+		model = &preset
+	}
 	var engines []*mock.Engine
 	defer func() {
 		for _, e := range engines {
@@ -121,7 +140,7 @@ func runMock(cmd *cobra.Command, f mockFlags) error {
 	for i, port := range ports {
 		e, err := mock.New(mock.Config{
 			Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Name: f.name + "-" + strconv.Itoa(i+1), Models: f.models,
-			PrefillTokensPerSecond: f.prefill, InterToken: f.interToken, BaseLatency: f.baseLatency, Slots: f.slots,
+			Engine: model, KVTokens: f.kvTokens, PrefillTokensPerSecond: f.prefill, InterToken: f.interToken, BaseLatency: f.baseLatency, Slots: f.slots,
 			QueueLimit: f.queueLimit, OutputTokens: f.outputTokens, OwnedBy: f.ownedBy, APIKey: f.apiKey, Seed: f.seed + uint64(i),
 			TLS: secure,
 		})

@@ -106,7 +106,7 @@ func TestConfigFileChanges(t *testing.T) {
 
 // A secret's file is one of the configuration's.
 func TestSecretFileChanges(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, APIKey: upstreamKey})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}, APIKey: upstreamKey})
 	dir := t.TempDir()
 	key := write(t, filepath.Join(dir, "key"), "wrong\n")
 	file := write(t, filepath.Join(dir, "main.yaml"), fmt.Sprintf("endpoints: {e: {url: %q, api_key: file:key, models: [m]}}\n", e.URL()))
@@ -125,8 +125,8 @@ func TestSecretFileChanges(t *testing.T) {
 
 // Without watching, only the signal counts; the file of endpoints is looked at all the same, and by itself.
 func TestEndpointsFileChanges(t *testing.T) {
-	one := engine(t, mock.Config{Name: "one", Models: []string{"one"}})
-	two := engine(t, mock.Config{Name: "two", Models: []string{"two"}})
+	one := mockEngine(t, mock.Config{Name: "one", Models: []string{"one"}})
+	two := mockEngine(t, mock.Config{Name: "two", Models: []string{"two"}})
 	dir := t.TempDir()
 	fleet := func(engines ...*mock.Engine) string {
 		text := "endpoints:\n"

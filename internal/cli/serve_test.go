@@ -21,7 +21,7 @@ import (
 	"evenkeel/internal/mock"
 )
 
-func engine(t *testing.T, c mock.Config) *mock.Engine {
+func mockEngine(t *testing.T, c mock.Config) *mock.Engine {
 	t.Helper()
 	e, err := mock.New(c)
 	if err != nil {
@@ -37,7 +37,7 @@ func engine(t *testing.T, c mock.Config) *mock.Engine {
 // slow is an engine whose streams never end by themselves.
 func slow(t *testing.T) *mock.Engine {
 	t.Helper()
-	return engine(t, mock.Config{Name: "slow", Models: []string{"m"}, InterToken: 20 * time.Millisecond, OutputTokens: 1_000_000})
+	return mockEngine(t, mock.Config{Name: "slow", Models: []string{"m"}, InterToken: 20 * time.Millisecond, OutputTokens: 1_000_000})
 }
 
 func write(t *testing.T, file, text string) string {
@@ -98,7 +98,7 @@ func (p *program) toldOfShutdown(s *liveStream) {
 }
 
 func TestTerminationDrains(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, InterToken: 20 * time.Millisecond, OutputTokens: 40})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}, InterToken: 20 * time.Millisecond, OutputTokens: 40})
 	p := serve(t, e.URL())
 	s := p.stream("")
 	p.signal(syscall.SIGTERM)
@@ -152,7 +152,7 @@ func TestSecondSignalCuts(t *testing.T) {
 
 // A third signal ends the process even if a client that does not read holds up the cut.
 func TestThirdSignalEndsAtOnce(t *testing.T) {
-	e := engine(t, mock.Config{Name: "fast", Models: []string{"m"}, OutputTokens: 100_000_000})
+	e := mockEngine(t, mock.Config{Name: "fast", Models: []string{"m"}, OutputTokens: 100_000_000})
 	p := serve(t, e.URL())
 	c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {
@@ -189,7 +189,7 @@ const reloaded, refused = "configuration reloaded", "the configuration was not r
 
 // TestCase82HangupReloads: the same by signals, with files, and an end whose grace time is over before the streams are.
 func TestCase82HangupReloads(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, InterToken: 10 * time.Millisecond, OutputTokens: 1_000_000})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}, InterToken: 10 * time.Millisecond, OutputTokens: 1_000_000})
 	dir := t.TempDir()
 	base := fmt.Sprintf("endpoints: {e: {url: %q, api_key: '${UPSTREAM_KEY}'}}\n", e.URL())
 	endpoints := write(t, filepath.Join(dir, "endpoints.yaml"), base)
@@ -255,7 +255,7 @@ func TestCase82HangupReloads(t *testing.T) {
 
 // Flags go on to hold over what the file says, and a changed setting that needs a restart is warned about.
 func TestHangupKeepsFlags(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}})
 	file := write(t, filepath.Join(t.TempDir(), "c.yaml"), fmt.Sprintf("endpoints: {e: {url: %q}}\n", e.URL()))
 	p := serve(t, "--config", file, "--strategy", "p2c_ewma")
 	write(t, file, fmt.Sprintf("listen: 127.0.0.1:9\nstrategy: weighted\nlog: {format: json}\nendpoints: {e: {url: %q}}\n", e.URL()))
@@ -274,7 +274,7 @@ func TestHangupKeepsFlags(t *testing.T) {
 
 // A key in a file is read again, so that keys can be rotated.
 func TestHangupRotatesAKey(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, Record: 100})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}, Record: 100})
 	dir := t.TempDir()
 	key := write(t, filepath.Join(dir, "key"), canary+"old\n")
 	file := write(t, filepath.Join(dir, "c.yaml"), fmt.Sprintf("endpoints: {e: {url: %q, api_key: 'file:key', models: [m]}}\n", e.URL()))
@@ -312,7 +312,7 @@ func TestHangupRotatesAKey(t *testing.T) {
 }
 
 func TestHangupWithoutFile(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}})
 	p := serve(t, e.URL())
 	p.signal(syscall.SIGHUP)
 	p.says("nothing to reload: there is no configuration file", 1)
@@ -321,7 +321,7 @@ func TestHangupWithoutFile(t *testing.T) {
 // Keys and prompts appear nowhere: not in the log, not in what the admin listener shows, not on stdout.
 func TestSecretsStayInside(t *testing.T) {
 	sum := sha256.Sum256([]byte(clientKey))
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, APIKey: upstreamKey})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}, APIKey: upstreamKey})
 	if err := e.SetFault(mock.Fault{Kind: "status", Status: 500, Rate: 0.5, Body: "no"}); err != nil {
 		t.Fatal(err)
 	}

@@ -146,8 +146,8 @@ func TestHandOverUnderLoadHTTP2(t *testing.T) {
 
 // throughHandOvers sends the load by transports like over, nil = plain ones.
 func throughHandOvers(t *testing.T, over *http.Transport) {
-	long := engine(t, mock.Config{Name: "long", Models: []string{"long"}, InterToken: 20 * time.Millisecond, OutputTokens: 200})
-	short := engine(t, mock.Config{Name: "short", Models: []string{"short"}})
+	long := mockEngine(t, mock.Config{Name: "long", Models: []string{"long"}, InterToken: 20 * time.Millisecond, OutputTokens: 200})
+	short := mockEngine(t, mock.Config{Name: "short", Models: []string{"short"}})
 	text := fmt.Sprintf("endpoints: {long: {url: %q}, short: {url: %q}}\n", long.URL(), short.URL())
 	dir := t.TempDir()
 	if over != nil {
@@ -274,7 +274,7 @@ func (p *program) exit0(next int) int {
 
 // A stop that comes while the next process is not ready yet ends both.
 func TestStopDuringHandOver(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}})
 	p := serve(t, e.URL())
 	e.Kill()
 	p.signal(syscall.SIGUSR2)
@@ -290,7 +290,7 @@ func TestStopDuringHandOver(t *testing.T) {
 
 // An address that is another one by now is opened by the new process; a stream at the old one finishes.
 func TestHandOverToAnotherAddress(t *testing.T) {
-	e := engine(t, mock.Config{Name: "e", Models: []string{"m"}, InterToken: 20 * time.Millisecond, OutputTokens: 60})
+	e := mockEngine(t, mock.Config{Name: "e", Models: []string{"m"}, InterToken: 20 * time.Millisecond, OutputTokens: 60})
 	file := filepath.Join(t.TempDir(), "main.yaml")
 	text := fmt.Sprintf("endpoints: {e: {url: %q}}\n", e.URL())
 	write(t, file, text+"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n")

@@ -61,7 +61,7 @@ var faultKinds = []FaultKind{
 	{Name: "stall", Does: "stops after AFTER events and keeps the connection open"},
 	{Name: "die", Does: "closes the connection (FIN) after AFTER events, without the end of the body"},
 	{Name: "reset", Does: "resets the connection (RST) after AFTER events; 0 = before the head"},
-	{Name: "slow", Does: "takes FACTOR times as long; with a timing model, the whole engine, whatever RATE, COUNT and PATH"},
+	{Name: "slow", Does: "takes FACTOR times as long; with an engine model all of it: no RATE, COUNT or PATH"},
 	{Name: "stream_error", Does: "reports an error inside the 200 answer after AFTER events, then ends cleanly"},
 	{Name: "malformed", Does: "breaks the framing: of the body (body: a chunk size or content-length that is wrong), of an event (sse), of the JSON (json) or of the head (status_line)",
 		Variants: []string{"body", "sse", "json", "status_line"}},

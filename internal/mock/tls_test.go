@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net/http"
@@ -52,8 +53,17 @@ func TestTLSConnectionFaults(t *testing.T) {
 		t.Errorf("after a reset: %v, want ECONNRESET", err)
 	}
 	setFault(t, e, Fault{Kind: "hang"})
-	c.Timeout = 50 * time.Millisecond
-	if _, _, err := post(t, c, e.URL()+"/v1/chat/completions", chatBody("")); err == nil {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		req, _ := http.NewRequestWithContext(ctx, "POST", e.URL()+"/v1/chat/completions", strings.NewReader(chatBody("")))
+		_, err := c.Do(req)
+		done <- err
+	}()
+	eventually(t, "the request is there", func() bool { return e.Stats().Running == 1 })
+	cancel()
+	if err := <-done; err == nil {
 		t.Error("an answer of an engine that hangs")
 	}
 	eventually(t, "the engine saw that the client left", func() bool { return e.Stats().Aborted == 1 })
