@@ -123,19 +123,38 @@ func (p *Replay) Next(r *Request) bool {
 	first.next++
 	first.left--
 	*r = Request{
-		At: time.Duration(float64(at) * p.scale), PromptTokens: row.PromptTokens, OutputTokens: row.OutputTokens, BlockTokens: p.trace.BlockTokens,
+		At: time.Duration(float64(at) * p.scale), Model: row.Model, Tenant: row.Tenant, Session: row.Session,
+		PromptTokens: row.PromptTokens, OutputTokens: row.OutputTokens, BlockTokens: p.trace.BlockTokens, Recorded: row.Recorded,
 	}
-	if p.trace.BlockTokens > 0 {
-		full := min(row.PromptTokens/p.trace.BlockTokens, len(row.Blocks))
-		r.Prompt = row.Blocks[:full:full]
-		if first.salt != 0 {
-			r.Prompt = make([]uint64, full)
-			for i, h := range row.Blocks[:full] {
-				r.Prompt[i] = mix(h ^ first.salt)
-			}
+	r.Prompt, r.Output = row.chain(p.trace.BlockTokens)
+	if first.salt != 0 {
+		r.Prompt, r.Output = salted(r.Prompt, first.salt), salted(r.Output, first.salt)
+		if r.Session != 0 {
+			r.Session = mix(r.Session^first.salt) | 1
 		}
 	}
 	return true
+}
+
+// chain returns the chain of the prompt's whole blocks, and how it goes on with the answer.
+func (r *Row) chain(block int) (prompt, output []uint64) {
+	switch {
+	case r.told != nil:
+		return r.told.blocks(r.PromptTokens, r.OutputTokens)
+	case block == 0:
+		return nil, nil
+	}
+	full := min(r.PromptTokens/block, len(r.Blocks))
+	return r.Blocks[:full:full], nil
+}
+
+// salted returns other numbers for the blocks of a chain.
+func salted(chain []uint64, salt uint64) []uint64 {
+	out := make([]uint64, len(chain))
+	for i, h := range chain {
+		out[i] = mix(h ^ salt)
+	}
+	return out
 }
 
 // Length returns how long the trace takes to play.

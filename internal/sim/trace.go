@@ -9,6 +9,8 @@ import (
 	"io"
 	"strconv"
 	"time"
+
+	"evenkeel/internal/trace"
 )
 
 // Trace is a recorded workload.
@@ -22,7 +24,13 @@ type Row struct {
 	At           time.Duration // since the first one
 	PromptTokens int
 	OutputTokens int
-	Blocks       []uint64 // of the prompt, also one that is not full
+	Blocks       []uint64 // of the prompt, also one that is not full; nil in a recorded trace, of which Replay makes them
+
+	// Of a recorded trace.
+	Model, Tenant string
+	Session       uint64
+	Recorded      *trace.Entry
+	told          *told
 }
 
 const (

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"evenkeel/internal/trace"
 )
 
 // Request is one request of a workload. It is the same whatever becomes of it.
@@ -20,6 +22,7 @@ type Request struct {
 	Prompt       []uint64      // hash chain of the prompt's whole blocks
 	Output       []uint64      // how the chain goes on once the answer is part of the next prompt
 	Work         time.Duration // for a Queue: mean time of service at speed 1
+	Recorded     *trace.Entry  // what became of it when it was recorded; nil = nothing is known. It is read-only
 }
 
 // Source brings requests.

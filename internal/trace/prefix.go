@@ -135,6 +135,14 @@ func (c *Chain) Blocks() int {
 	return c.blocks
 }
 
+// Before returns the chain that this one goes on from as far as lines tell; nil if it is nil or begins anew.
+func (c *Chain) Before() *Chain {
+	if c == nil {
+		return nil
+	}
+	return c.before
+}
+
 // Append appends a number for each block of the chain to dst. It stands for all blocks before it too.
 func (c *Chain) Append(dst []uint64) []uint64 {
 	from, n := len(dst), c.Blocks()
