@@ -17,12 +17,12 @@ SIMULATED := $(addprefix ./internal/,exchange route sim strategy)
 comma     := ,
 PGOCELLS  := small,paced,burst,prompt-64k,tls-small
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-GODIRS     = $(wildcard bench cmd examples internal tests)
+GODIRS     = $(wildcard bench cmd examples internal simbench tests)
 
-.PHONY: help build cross setup lint test fuzz bench bench-peers profile pgo soak drill image fmt clean $(PLATFORMS:%=dist/%)
+.PHONY: help build cross setup lint test fuzz bench bench-peers profile pgo soak drill simbench simbench-quick image fmt clean $(PLATFORMS:%=dist/%)
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/evenkeel, a static binary (VERSION=, BIN=, GOOS and GOARCH are heeded); PGO=off builds faster what is some 10 % slower
 	$(GOBUILD) -o $(BIN) ./cmd/evenkeel
@@ -70,6 +70,12 @@ soak: build ## keep evenkeel fully busy for DURATION (10m): what it costs must s
 
 drill: build ## break things around evenkeel and see what holds, takes 2 minutes (DRILLFLAGS=, for example --all or --row=R7)
 	$(BIN) drill $(DRILLFLAGS)
+
+simbench: ## compare routing policies in the simulator and write docs/routing-quality.md, takes 3 hours and goes on where it was stopped (TRACES=folder of the public traces, SIMFLAGS=)
+	go run ./simbench --write=docs/routing-quality.md $(if $(TRACES),--traces=$(TRACES)) $(SIMFLAGS)
+
+simbench-quick: ## the same for a few rows, takes 10 minutes
+	go run ./simbench --quick --write=docs/routing-quality.md $(if $(TRACES),--traces=$(TRACES)) $(SIMFLAGS)
 
 image: ## build the container image evenkeel:VERSION with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"evenkeel/internal/sim/study"
+)
+
+// bench is a run of the command.
+type bench struct {
+	options  options
+	traces   traces
+	store    *store
+	policies []policy
+	versions map[kind]string
+	out      io.Writer
+
+	mu       sync.Mutex
+	began    time.Time
+	rows     int     // that there are
+	over     int     // that are finished
+	work     float64 // of all rows, as guessed
+	worked   float64 // of that, what is over or was there before
+	fresh    float64 // of that, what this run has played
+	requests int     // simulated in this run
+}
+
+// played is a row with its results.
+type played struct {
+	spec     spec
+	load     load
+	outcomes map[string][]*study.Outcome // by policy, one for each seed
+	bound    float64                     // mean TTFT that no policy can beat, 0 = not known
+	requests int
+	seconds  float64
+}
+
+// play plays what is missing, and returns all rows whose traces are there.
+func (b *bench) play(ctx context.Context, specs []spec) ([]*played, error) {
+	b.began = time.Now()
+	var todo []spec
+	for _, s := range specs {
+		if !b.traces.has(&s) {
+			fmt.Fprintf(b.out, "left out, there is no excerpt of its trace: %s\n", s.name())
+			continue
+		}
+		todo = append(todo, s)
+		b.work += guess(&s)
+	}
+	b.rows = len(todo)
+	order := make([]int, len(todo)) // the large ones first, so that no worker is left with one at the end
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		return int(math.Copysign(1, guess(&todo[y])-guess(&todo[x])))
+	})
+	next := make(chan int)
+	rows := make([]*played, len(todo))
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var workers sync.WaitGroup
+	for range b.options.workers {
+		workers.Go(func() { // ends when next is closed
+			runtime.LockOSThread() // for threadTime
+			for i := range next {
+				p, err := b.row(ctx, todo[i])
+				if err != nil {
+					stop(fmt.Errorf("%s: %w", todo[i].name(), err))
+					continue
+				}
+				rows[i] = p
+			}
+		})
+	}
+	for _, i := range order {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return rows, nil
+}
+
+// guess is what a row costs, in requests.
+func guess(s *spec) float64 { return float64(s.Most) * float64(s.N) / 8 * float64(s.seeds) }
+
+// scouting seeds are played under every policy, the others only under those that may be the best.
+const (
+	scouting = 2
+	// contender: a policy whose mean or 99th percentile is within this factor of the best one's may be the best.
+	contender = 1.5
+)
+
+// row plays one row.
+func (b *bench) row(ctx context.Context, s spec) (*played, error) {
+	base, err := s.row(b.traces)
+	if err != nil {
+		return nil, err
+	}
+	if base.Requests, err = b.length(ctx, &s, base); err != nil {
+		return nil, err
+	}
+	p := &played{spec: s, outcomes: map[string][]*study.Outcome{}}
+	takes := b.policies
+	for seed := range uint64(s.seeds) {
+		if seed == scouting {
+			takes = b.contenders(p)
+		}
+		prepare := sync.OnceValues(func() (*study.Prepared, error) { return study.Prepare(base, seed+1) })
+		for _, policy := range takes {
+			r, err := b.cell(ctx, &s, policy, seed+1, prepare)
+			if err != nil {
+				return nil, err
+			}
+			p.load = r.Load
+			p.requests += r.Played
+			p.seconds += r.Seconds
+			p.outcomes[policy.Name] = append(p.outcomes[policy.Name], r.Outcome)
+		}
+		b.progress(&s, guess(&s)/float64(s.seeds), seed+1 == uint64(s.seeds))
+	}
+	return p, nil
+}
+
+// contenders returns the policies that may be the best of a row, by what all of them made of its first seeds. Yardsticks always go on.
+func (b *bench) contenders(p *played) []policy {
+	mean := func(name string, m study.Metric) float64 { return study.Mean(p.outcomes[name], m).Estimate }
+	least := func(m study.Metric) float64 {
+		x := math.Inf(1)
+		for _, c := range b.policies {
+			if c.kind != reference {
+				x = min(x, mean(c.Name, m))
+			}
+		}
+		return x
+	}
+	bestMean, bestP99 := least(study.MeanTTFT), least(study.P99TTFT)
+	var some []policy
+	for _, c := range b.policies {
+		if c.kind == reference || mean(c.Name, study.MeanTTFT) <= contender*bestMean || mean(c.Name, study.P99TTFT) <= contender*bestP99 {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// cell returns one result, from the store if it is there.
+func (b *bench) cell(ctx context.Context, s *spec, policy policy, seed uint64, prepare func() (*study.Prepared, error)) (*result, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	version := b.versions[policy.kind]
+	k := key(s, b.digest(s), policy.Name, version, seed)
+	if r := b.store.get(k); r != nil {
+		return r, nil
+	}
+	p, err := prepare()
+	if err != nil {
+		return nil, err
+	}
+	began := threadTime()
+	o, err := p.Run(policy.Policy, seed, study.Hooks{})
+	if err != nil {
+		return nil, err
+	}
+	r := &result{
+		Key: k, Row: s.name(), Version: version, Outcome: o, Played: p.Row.Requests, Seconds: (threadTime() - began).Seconds(),
+		Load: load{Rho: p.Rho, NoCache: p.NoRho, Hits: p.Work.HitShare, Rate: p.Rate, Span: p.Last.Seconds()},
+	}
+	o.Result = nil // it is large
+	b.mu.Lock()
+	b.requests += p.Row.Requests
+	b.mu.Unlock()
+	return r, b.store.put(r)
+}
+
+// digest is of the trace that a row plays.
+func (b *bench) digest(s *spec) string {
+	w, err := study.Find(s.Workload)
+	if err != nil {
+		panic("BUG: simbench: " + err.Error())
+	}
+	return b.traces[w.File].digest
+}
+
+// pilot is the policy that tells how long requests of a row last.
+const pilot = "least_tokens"
+
+// pilotRequests are played for 8 deployments.
+const pilotRequests = 2_000
+
+// length returns how many requests of a row are played: so many that it lasts spec.Lengths times as long as 99 % of the requests, as a
+// short pilot finds.
+func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error) {
+	fleet := float64(s.N) / 8
+	base.Requests = int(math.Ceil(pilotRequests * fleet))
+	p, err := study.Strategy(pilot)
+	if err != nil {
+		return 0, err
+	}
+	p.Name, p.Bare = "pilot", true
+	r, err := b.cell(ctx, s, policy{p, ours}, 1, func() (*study.Prepared, error) { return study.Prepare(base, 1) })
+	if err != nil {
+		return 0, err
+	}
+	wanted := s.Lengths * r.Outcome.TotalP99 * r.Load.Rate
+	return int(math.Ceil(min(max(wanted, float64(s.Least)*fleet), float64(s.Most)*fleet))), nil
+}
+
+// progress says how far the run is and how long the rest will take if it is like what was played so far.
+func (b *bench) progress(s *spec, work float64, over bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.worked += work
+	if !over {
+		return
+	}
+	b.over++
+	left := "?"
+	if spent := time.Since(b.began); b.worked > 0 && spent > 0 {
+		left = time.Duration(float64(spent) * (b.work - b.worked) / b.worked).Round(time.Second).String()
+	}
+	fmt.Fprintf(b.out, "%3d of %d rows, %s to go: %s\n", b.over, b.rows, left, s.name())
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"math"
+	"time"
+
+	"evenkeel/internal/engine"
+	"evenkeel/internal/sim"
+	"evenkeel/internal/sim/study"
+)
+
+// knowledge is what balancers know unless a variant says otherwise: one balancer, which reads the metrics of each engine every 200
+// ms (those who read them at all).
+var knowledge = study.Knowledge{Scrapes: sim.Scrapes{Every: 200 * time.Millisecond}}
+
+// variant is one row in other circumstances.
+type variant struct {
+	name   string
+	about  string // one line for people
+	change func(*study.Row)
+}
+
+var variants = []variant{
+	{"scrapes-none", "nobody reads the engines' metrics", func(r *study.Row) { r.Knowledge.Scrapes.Every = 0 }},
+	{"scrapes-5s", "the engines' metrics are read every 5 seconds", func(r *study.Row) { r.Knowledge.Scrapes.Every = 5 * time.Second }},
+	{"balancers-4", "four balancers that tell each other nothing", func(r *study.Row) { r.Knowledge.Balancers = 4 }},
+	{"text-varies", "a token is 4 bytes of text in the mean, with a coefficient of variation of 0.5: balancers see bytes", func(r *study.Row) { r.Knowledge.BytesPerToken = sim.Law{Mean: 4, CV: 0.5} }},
+	{"half-slow", "half of the engines take twice as long", halfSlow},
+	{"small-kv", "caches of 60,000 tokens, and all takes twice as long", smallKV},
+	{"cold", "an engine is replaced by a cold one at half-time", func(r *study.Row) { r.Faults = cold }},
+	{"slows-tenfold", "an engine takes ten times as long from half-time on", func(r *study.Row) { r.Faults = slows }},
+}
+
+func halfSlow(r *study.Row) {
+	for i := range r.Engines {
+		if i%2 == 1 {
+			slower(&r.Engines[i].Timing, 2)
+		}
+	}
+}
+
+// smallCache is the tokens of the cache of an engine on a small GPU.
+const smallCache = 60_000
+
+func smallKV(r *study.Row) {
+	for i := range r.Engines {
+		c := &r.Engines[i]
+		c.Blocks = smallCache / c.BlockTokens
+		slower(&c.Timing, 2)
+	}
+}
+
+// slower multiplies what a step costs.
+func slower(t *engine.Timing, by float64) {
+	for _, x := range []*float64{&t.Base, &t.Prefill, &t.Token, &t.Pair, &t.Sequence, &t.Context} {
+		*x *= by
+	}
+	if f := t.Decode; f != nil {
+		t.Decode = func(use float64) float64 { return by * f(use) }
+	}
+}
+
+// half is half of the time of a row.
+func half(last time.Duration) time.Duration { return time.Duration(math.Round(float64(last) / 2)) }
+
+func cold(r *study.Row, last time.Duration) ([]sim.Fault, error) {
+	e, err := sim.NewEngine(r.Engines[0])
+	return []sim.Fault{{At: half(last), Deployment: 0, Kind: sim.Mended, Server: e}}, err
+}
+
+func slows(_ *study.Row, last time.Duration) ([]sim.Fault, error) {
+	return []sim.Fault{{At: half(last), Deployment: 0, Kind: sim.Slowed, Factor: 10}}, nil
+}
