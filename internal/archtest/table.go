@@ -35,18 +35,19 @@ var mayImport = map[string][]string{
 	"mock":          {"engine"},
 	"drill":         {"mock"},
 	"sim":           {"engine", "exchange", "route", "strategy", "policy", "quota", "llm", "trace"},
-	"sim/study":     {"sim", "engine", "exchange", "route", "strategy"},
+	"sim/study":     {"sim", "sim/peers", "engine", "exchange", "route", "strategy"},
 	"sim/yardstick": {"sim", "engine"},
 	"sim/peers":     {"sim", "engine", "route"},
 	"sim/report":    {"sim", "exchange", "route"},
+	"sim/fit":       {"sim", "engine"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
 		"discovery", "health", "http1", "proxy", "epp", "console"},
-	"cli": {"app", "sim", "sim/study", "sim/peers", "sim/report", "engine", "exchange", "route", "strategy", "console", "mock", "config", "drill"},
+	"cli": {"app", "sim", "sim/study", "sim/peers", "sim/report", "sim/fit", "engine", "exchange", "route", "strategy", "trace", "console", "mock", "config", "drill"},
 }
 
 // pure lists the packages whose every result follows from their arguments: no clock, goroutine, I/O, global randomness or log. They may use each other
 // freely, and of our other packages only types and constants.
-var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "trace", "sim", "sim/study", "sim/yardstick", "sim/peers", "sim/report"}
+var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "trace", "sim", "sim/study", "sim/yardstick", "sim/peers", "sim/report", "sim/fit"}
 
 // alike lists packages that are written for each processor, which hides them from the check, and whose results follow from their
 // arguments all the same: their tests say so. Pure code may call them.
