@@ -159,7 +159,7 @@ func (s *spec) row(t traces) (study.Row, error) {
 		return study.Row{}, err
 	}
 	w.Trace = t[w.File].trace
-	r := study.Row{Workload: w, Rho: s.Rho, Knowledge: knowledge}
+	r := study.Row{Workload: w, Rho: s.Rho}
 	if s.NoCache {
 		r.Basis = study.NoCache
 	}

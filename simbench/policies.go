@@ -51,5 +51,8 @@ func policies() ([]policy, error) {
 			return nil, err
 		}
 	}
+	for _, p := range study.Peers() {
+		all = append(all, policy{p, peer})
+	}
 	return all, nil
 }

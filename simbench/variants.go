@@ -9,10 +9,6 @@ import (
 	"evenkeel/internal/sim/study"
 )
 
-// knowledge is what balancers know unless a variant says otherwise: one balancer, which reads the metrics of each engine every 200
-// ms (those who read them at all).
-var knowledge = study.Knowledge{Scrapes: sim.Scrapes{Every: 200 * time.Millisecond}}
-
 // variant is one row in other circumstances.
 type variant struct {
 	name   string
@@ -21,7 +17,7 @@ type variant struct {
 }
 
 var variants = []variant{
-	{"scrapes-none", "nobody reads the engines' metrics", func(r *study.Row) { r.Knowledge.Scrapes.Every = 0 }},
+	{"scrapes-none", "nobody reads the engines' metrics", func(r *study.Row) { r.Knowledge.Scrapes.Every = -1 }},
 	{"scrapes-5s", "the engines' metrics are read every 5 seconds", func(r *study.Row) { r.Knowledge.Scrapes.Every = 5 * time.Second }},
 	{"balancers-4", "four balancers that tell each other nothing", func(r *study.Row) { r.Knowledge.Balancers = 4 }},
 	{"text-varies", "a token is 4 bytes of text in the mean, with a coefficient of variation of 0.5: balancers see bytes", func(r *study.Row) { r.Knowledge.BytesPerToken = sim.Law{Mean: 4, CV: 0.5} }},

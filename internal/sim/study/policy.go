@@ -1,15 +1,20 @@
 package study
 
 import (
+	"strings"
+	"time"
+
 	"evenkeel/internal/route"
 	"evenkeel/internal/sim"
+	"evenkeel/internal/sim/peers"
 	"evenkeel/internal/strategy"
 )
 
 // Policy is a way to choose that takes part in a study. One of Strategy and Adviser is set.
 type Policy struct {
-	Name   string
-	Origin string // whose it is: a project, with what variant; "" = Evenkeel's
+	Name    string
+	Origin  string // where it is from: a project, file and version; "" = it is Evenkeel's
+	Summary string // what it does, in a line
 	// Strategy is one of Evenkeel's own.
 	Strategy route.Strategy
 	// Bare leaves out the Router's rule that gives less to deployments whose first tokens come late. Other routers have none, so
@@ -17,15 +22,44 @@ type Policy struct {
 	Bare bool
 	// Adviser makes a policy that keeps a picture of its own, for one balancer.
 	Adviser func(*Row, sim.Vantage) (sim.Policy, error)
+	// Scrape is how often it reads each engine's metrics by default, 0 if it does without.
+	Scrape time.Duration
 	// Reference says that it knows what no router can: it is a yardstick and no peer.
 	Reference bool
 }
 
-// Strategy returns one of Evenkeel's strategies, without options. The error lists them.
+// PeerPrefix begins the names of other routers' policies.
+const PeerPrefix = "peer:"
+
+// Strategy returns the policy of a name: one of Evenkeel's strategies, without options, or that of another router after PeerPrefix, as in
+// "peer:sglang". An unknown name of Evenkeel's is a *strategy.UnknownError; that about another router lists those there are.
 func Strategy(name string) (Policy, error) {
+	if id, ok := strings.CutPrefix(name, PeerPrefix); ok {
+		e, err := peers.Find(id)
+		if err != nil {
+			return Policy{}, err
+		}
+		return fromPeer(e), nil
+	}
 	s, err := strategy.New(name, nil)
 	if err != nil {
 		return Policy{}, err
 	}
-	return Policy{Name: name, Strategy: s}, nil
+	return Policy{Name: name, Summary: strategy.Summary(name), Strategy: s}, nil
+}
+
+// Peers returns the policies of all other routers.
+func Peers() []Policy {
+	var all []Policy
+	for _, e := range peers.Table() {
+		all = append(all, fromPeer(e))
+	}
+	return all
+}
+
+func fromPeer(e peers.Entry) Policy {
+	return Policy{
+		Name: PeerPrefix + e.ID(), Origin: e.Source, Summary: e.Summary, Scrape: e.Scrape,
+		Adviser: func(_ *Row, at sim.Vantage) (sim.Policy, error) { return e.New(at) },
+	}
 }

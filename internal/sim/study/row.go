@@ -49,7 +49,8 @@ type Row struct {
 
 // Knowledge is what balancers know.
 type Knowledge struct {
-	Balancers     int // 0 = 1
+	Balancers int // 0 = 1
+	// Scrapes say how those policies read engines' metrics that do at all; Every 0 = as often as each does by default, negative = never.
 	Scrapes       sim.Scrapes
 	Sharing       sim.Sharing
 	BytesPerToken sim.Law // how much text prompts are, see sim.Options

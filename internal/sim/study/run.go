@@ -101,7 +101,7 @@ func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error
 	r := &p.Row
 	o = sim.Options{
 		Seed: seed, Strategy: policy.Strategy, Stream: true, BurnIn: p.BurnIn, Goal: r.Workload.Goal, Plan: r.Plan, Budget: r.Budget,
-		Balancers: r.Knowledge.Balancers, Scrapes: r.Knowledge.Scrapes, Sharing: r.Knowledge.Sharing, BytesPerToken: r.Knowledge.BytesPerToken,
+		Balancers: r.Knowledge.Balancers, Scrapes: r.scrapes(policy), Sharing: r.Knowledge.Sharing, BytesPerToken: r.Knowledge.BytesPerToken,
 	}
 	if policy.Bare || policy.Adviser != nil {
 		o.Router.Health = bare
@@ -123,6 +123,18 @@ func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error
 	}
 	o.Source, err = p.Source(seed)
 	return o, err
+}
+
+// scrapes says how a policy reads metrics.
+func (r *Row) scrapes(p Policy) sim.Scrapes {
+	s := r.Knowledge.Scrapes
+	switch {
+	case p.Scrape == 0 || s.Every < 0:
+		return sim.Scrapes{}
+	case s.Every == 0:
+		s.Every = p.Scrape
+	}
+	return s
 }
 
 func summary(policy string, seed uint64, r *sim.Result) *Outcome {
