@@ -13,12 +13,19 @@ import (
 //	            ▲         │
 //	            └─────────┘ the trial failed: open for longer
 type breaker struct {
+	// Of calm and well, which every decision asks for.
+	tripped      bool // open or half-open
+	order        Override
+	slow         slowness
+	ramp         time.Duration // of the slow start since it closed last, 0 = none
+	cool         time.Time     // upstream asked to be left alone until then
+	missed, page string        // what probes, and the page about health, are not content with, "" = nothing
+	well         time.Time     // since when nothing has kept requests out, zero if nothing ever did; in the future during a pause
+
 	window window
 	row    int // failures in a row while closed, since rowAt
 	rowAt  time.Time
-	order  Override
 
-	tripped bool      // open or half-open
 	trials  int       // outstanding; see trialLeft
 	tried   time.Time // when the last one began
 	gen     uint32    // counts openings and returns; results of requests begun in an older one change nothing
@@ -32,17 +39,11 @@ type breaker struct {
 	last    string        // reason of the last one
 	outages int           // outages in a row, without an answer between them
 
-	back time.Time     // when it closed last, zero if it was never out
-	well time.Time     // since when nothing has kept requests out, zero if nothing ever did; in the future during a pause
-	ramp time.Duration // of the slow start since then, 0 = none
-
-	cool       time.Time // upstream asked to be left alone until then
+	back       time.Time // when it closed last, zero if it was never out
 	coolReason string
-	limited    bool // and it was for a quota that is used up
+	limited    bool // the pause that upstream asked for was for a quota that is used up
 
-	probesFailed, probesGood int    // in a row
-	missed, page             string // what probes, and the page about health, are not content with, "" = nothing
-	slow                     slowness
+	probesFailed, probesGood int // in a row
 }
 
 // smallestShare is the least share of its traffic that a unit gets while it is not out: without any, nobody would see it

@@ -88,14 +88,18 @@ func (d *Decision) record(all []Candidate, eligible, chosen int) {
 		d.Candidates = append(d.Candidates, all...)
 		return
 	}
-	var best [bestKept]int // indices into all, best first
+	var best [bestKept]standing // best first
 	kept := 0
 	for i := range all {
 		if i == chosen {
 			continue
 		}
+		c := standing{index: i}
+		if all[i].Cut == CutNone {
+			c.score, c.scored = all[i].Score()
+		}
 		at := kept
-		for at > 0 && better(&all[i], &all[best[at-1]]) {
+		for at > 0 && c.before(&best[at-1]) {
 			at--
 		}
 		if kept == bestKept {
@@ -103,33 +107,35 @@ func (d *Decision) record(all []Candidate, eligible, chosen int) {
 				d.omit(all[i].Cut)
 				continue
 			}
-			d.omit(all[best[kept-1]].Cut)
+			d.omit(all[best[kept-1].index].Cut)
 			kept--
 		}
 		copy(best[at+1:kept+1], best[at:kept])
-		best[at] = i
+		best[at] = c
 		kept++
 	}
 	d.Candidates = slices.Grow(d.Candidates, bestKept+1)
 	if chosen >= 0 {
 		d.Candidates = append(d.Candidates, all[chosen])
 	}
-	for _, i := range best[:kept] {
-		d.Candidates = append(d.Candidates, all[i])
+	for _, b := range best[:kept] {
+		d.Candidates = append(d.Candidates, all[b.index])
 	}
 }
 
-// better reports whether a belongs before b, which comes before it in the ranking, in the record.
-func better(a, b *Candidate) bool {
-	if a.Cut != CutNone {
-		return false
+// standing is where a candidate stands among those that a record may keep.
+type standing struct {
+	index  int
+	scored bool // those who were cut have no score
+	score  float64
+}
+
+// before reports whether s belongs before o, which comes before it in the ranking, in the record.
+func (s *standing) before(o *standing) bool {
+	if s.scored != o.scored {
+		return s.scored
 	}
-	scoreA, scoredA := a.Score()
-	scoreB, scoredB := b.Score()
-	if scoredA != scoredB {
-		return scoredA
-	}
-	return scoreA < scoreB
+	return s.scored && s.score < o.score
 }
 
 func (d *Decision) omit(c Cut) {

@@ -12,6 +12,7 @@ type verdict struct {
 	by    *unit
 	until time.Duration // for a cut that ends by time alone
 	share float64       // part of its usual traffic that it is to get
+	calm  bool          // of no cut: nothing is the matter with any of its breakers, nor was lately
 }
 
 // filter fills r.eligible and r.candidates (eligible first, then cut) and r.full.
@@ -20,11 +21,13 @@ func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint
 	r.panicking, r.part = p.panicking(now, &r.health), nil
 	r.verdicts = r.verdicts[:0]
 	left, special := 0, false
+	r.calm = true
 	for i := range p.members {
 		v := r.judge(now, &p.members[i], q, tokens, sweep)
 		if v.cut == CutNone {
 			left++
 			special = special || v.share < 1
+			r.calm = r.calm && v.calm
 		}
 		r.verdicts = append(r.verdicts, v)
 	}
@@ -35,7 +38,7 @@ func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint
 	for i := range p.members {
 		if m, v := &p.members[i], &r.verdicts[i]; v.cut == CutNone {
 			r.eligible = append(r.eligible, m)
-			r.candidates = append(r.candidates, r.candidate(now, m, v, newcomer, p.tuning))
+			r.candidate(now, m, v, newcomer, p.tuning)
 		}
 	}
 	if len(r.eligible) == len(p.members) {
@@ -54,11 +57,11 @@ func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint
 				r.soonest = v.until
 			}
 		}
-		r.candidates = append(r.candidates, c)
 	}
 }
 
-func (r *Router) candidate(now time.Time, m *member, v *verdict, newcomer float64, t Tuning) Candidate {
+// candidate adds m to r.candidates.
+func (r *Router) candidate(now time.Time, m *member, v *verdict, newcomer float64, t Tuning) *Candidate {
 	n := m.node
 	healthy := Always
 	for _, u := range n.units {
@@ -70,11 +73,15 @@ func (r *Router) candidate(now time.Time, m *member, v *verdict, newcomer float6
 	if n.breaker.order == Force {
 		penalty = 0
 	}
-	return Candidate{
+	at := len(r.candidates)
+	r.candidates = slices.Grow(r.candidates, 1)[:at+1]
+	c := &r.candidates[at]
+	*c = Candidate{
 		ID: m.dep.ID, Weight: m.dep.Weight, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
 		TTFT: n.ttft.expect(now, newcomer, t), Samples: n.ttft.samples, LastPick: m.lastPick,
-		P95: n.recent.quantile(now, 1, &r.scratch), Penalty: penalty, Share: v.share, Healthy: healthy,
+		P95: n.recent.quantile(now, 1), Penalty: penalty, Share: v.share, Healthy: healthy,
 	}
+	return c
 }
 
 // judge says why a member is not eligible, by which unit, and for how long if that ends by time.
@@ -117,12 +124,13 @@ func (d *Deployment) domain() string {
 
 // unwell says whether a breaker keeps requests out, and which one does so for longest; else what share is let in.
 func (n *node) unwell(now time.Time, panicking bool) verdict {
-	v := verdict{share: 1}
+	v := verdict{share: 1, calm: true}
 	for _, u := range n.units {
 		b := &u.breaker
 		if b.calm() {
 			continue
 		}
+		v.calm = false
 		state := b.state(now)
 		if panicking && (state == Open || state == HalfOpen) && b.rule.passable() {
 			continue
@@ -150,13 +158,16 @@ func (p *pool) panicking(now time.Time, h *Health) bool {
 	if h.PanicThreshold <= 0 {
 		return false
 	}
-	well := 0
-	for i := range p.members {
+	least, well := h.PanicThreshold*float64(len(p.members)), 0
+	for i := 0; float64(well) < least; i++ {
+		if i == len(p.members) {
+			return true
+		}
 		if p.members[i].node.unwell(now, false).cut == CutNone {
 			well++
 		}
 	}
-	return float64(well) < h.PanicThreshold*float64(len(p.members))
+	return false
 }
 
 // maySpare reports whether rates may take a deployment out of use: none of whose pools is used up by that.

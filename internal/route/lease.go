@@ -53,7 +53,7 @@ type Lease struct {
 	nmarks int
 
 	tokens   int // reserved
-	charged  int // of the limits per minute
+	charged  int // of the limits per minute: prompt and output as estimated
 	work     int // still charged to the node's outstanding work
 	prompt   int // share of work that the prompt stands for, until the first token
 	expected int // output tokens expected
@@ -88,7 +88,7 @@ func (l *Lease) Decision() *Decision { return l.decision }
 func (l *Lease) Begun() time.Time { return l.begun }
 
 // Prompt returns the estimate of the prompt's tokens that the lease was charged with.
-func (l *Lease) Prompt() int { return l.decision.Prompt }
+func (l *Lease) Prompt() int { return l.charged - l.expected }
 
 // Patience is how long 95 of 100 requests of this size take to their first token, over all deployments of the model;
 // 0 if too few are known.
@@ -144,7 +144,7 @@ func (l *Lease) Progress(now time.Time, outputTokens int) {
 	left := max(l.expected-outputTokens, 0) + l.prompt
 	l.node.work += left - l.work
 	l.work = left
-	if held := l.decision.Prompt + max(l.expected, outputTokens); held > l.tokens {
+	if held := l.Prompt() + max(l.expected, outputTokens); held > l.tokens {
 		l.reserve(held - l.tokens)
 	}
 }

@@ -16,17 +16,19 @@ type key struct {
 // unit is what deployments and scopes have in common: limits, what is in use, and a breaker.
 // All fields are guarded by Router.mu.
 type unit struct {
-	key      key
-	label    string // for people: "endpoint gpu-1"; "" for a deployment
+	// What every decision looks at comes first, side by side: of many deployments, each line of memory counts.
 	limits   Limits
 	inFlight int
-	tokens   int // reserved: prompt plus expected output of what is in flight
+	tokens   int    // reserved: prompt plus expected output of what is in flight
+	blocked  uint64 // the sweep in which an earlier waiter claimed the next room here
+	breaker  breaker
+
+	key      key
+	label    string // for people: "endpoint gpu-1"; "" for a deployment
 	requests quota.Bucket
 	volume   quota.Bucket // tokens
 	member   bool
-	breaker  breaker
 	sharers  []*node // of a scope: the deployments of the fleet that share it
-	blocked  uint64  // the sweep in which an earlier waiter claimed the next room here
 }
 
 // setLimits replaces the limits. What was used of them stays used.
@@ -68,14 +70,16 @@ func (u *unit) full(now time.Time, tokens int) (Cut, time.Duration) {
 // node is the live state of one deployment. It outlives membership in the fleet: what left stays until
 // its last lease ends, and if it comes back before, it comes back with its state.
 type node struct {
-	unit
-	dep    *Deployment // newest description
-	units  []*unit     // its own and its scopes'; all must be eligible. Leases hold their own pointers
-	work   int         // outstanding token work: not yet prefilled prompt plus expected output not yet seen
+	// What every decision looks at comes first, as in unit.
+	units  []*unit // its own and its scopes'; all must be eligible. Leases hold their own pointers
+	work   int     // outstanding token work: not yet prefilled prompt plus expected output not yet seen
 	ttft   estimate
-	pace   pace
-	recent recent
 	failed decayed // failures of late, which count as load: who fails fast is not idle
+	recent recent
+	unit
+
+	dep    *Deployment // newest description
+	pace   pace
 	picked time.Time
 	heard  time.Time // when it last answered, or went on answering
 

@@ -3,7 +3,6 @@ package route
 import (
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 )
 
@@ -198,15 +197,33 @@ func (r *recent) add(seconds float64) {
 
 // quantile returns the 95th percentile, 0 if least values are not there yet. It is computed anew at most every
 // recentRenewal.
-func (r *recent) quantile(now time.Time, least int, scratch *[]float32) float64 {
+func (r *recent) quantile(now time.Time, least int) float64 {
 	if len(r.seconds) < least {
 		return 0
 	}
 	if r.stale && (r.p95 == 0 || now.Sub(r.at) >= recentRenewal) {
-		*scratch = append((*scratch)[:0], r.seconds...)
-		slices.Sort(*scratch)
-		r.p95 = float64((*scratch)[(len(*scratch)*95-1)/100])
+		r.p95 = float64(percentile95(r.seconds))
 		r.stale, r.at = false, now
 	}
 	return r.p95
+}
+
+// percentile95 returns the 95th percentile of up to recentKept values. The few above it are all that it sorts.
+func percentile95(values []float32) float32 {
+	var largest [recentKept - (recentKept*95-1)/100]float32 // descending
+	n := len(values) - (len(values)*95-1)/100
+	kept := 0
+	for _, x := range values {
+		at := kept
+		for at > 0 && x > largest[at-1] {
+			at--
+		}
+		if at == n {
+			continue
+		}
+		kept = min(kept+1, n)
+		copy(largest[at+1:kept], largest[at:])
+		largest[at] = x
+	}
+	return largest[n-1]
 }

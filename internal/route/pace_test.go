@@ -2,6 +2,8 @@ package route
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -324,5 +326,23 @@ func TestWaitingItsTurnIsNotSlow(t *testing.T) {
 	}
 	if usual := p.of(100, 0); usual < 0.25 || usual > 0.4 {
 		t.Errorf("when every third takes 1 s %v s are usual, want the mean, 0.34", usual)
+	}
+}
+
+// TestPercentile95: it is what sorting all of them would give.
+func TestPercentile95(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 0))
+	for n := 1; n <= recentKept; n++ {
+		for range 20 {
+			values := make([]float32, n)
+			for i := range values {
+				values[i] = float32(r.IntN(2 * n)) // with equal ones
+			}
+			got := percentile95(values)
+			slices.Sort(values)
+			if want := values[(n*95-1)/100]; got != want {
+				t.Fatalf("of %v: %v, want %v", values, got, want)
+			}
+		}
 	}
 }

@@ -30,13 +30,13 @@ type Router struct {
 	verdicts   []verdict // by member
 	full       []*unit   // units whose limits cut somebody
 	panicking  bool
+	calm       bool    // nothing is the matter with any breaker of those who are eligible, nor was lately
 	part       *member // see apportion
 	round      Round
 	soonest    time.Duration // until a limit per minute has room for who was looked at last, 0 = none has to be waited for
 	timely     int           // waiters with a deadline
 	reviewed   time.Time     // when it was last seen whether waiters can be served in time
 	due        time.Time     // when waiters are to be looked at again, zero = when something ends
-	scratch    []float32
 }
 
 // Options of a Router.
@@ -320,7 +320,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 // its trial, since who is never tried never comes back, or who gets a part of its traffic, if the request is of that.
 func (r *Router) ahead(now time.Time) int {
 	i := -1
-	if !r.panicking {
+	if !r.panicking && !r.calm {
 		i = slices.IndexFunc(r.eligible, func(m *member) bool { return m.node.onTrial(now) })
 	}
 	if i < 0 && r.part != nil {
@@ -353,7 +353,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 		tokens: prompt + output, work: prompt + output, prompt: prompt, expected: output, charged: prompt + output,
 		uncached: prompt, load: n.inFlight, cold: n.ttft.samples == 0 || n.inFlight == 0 && now.Sub(n.ttft.at) >= p.tuning.ColdAfter,
 	}
-	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast, &r.scratch) * float64(time.Second))
+	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast) * float64(time.Second))
 	n.picked = now
 	p.stats.overload.drain.running++
 	for _, u := range n.units {

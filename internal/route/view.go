@@ -88,7 +88,7 @@ func (r *Router) View(now time.Time) View {
 			ID:      n.dep.ID, Endpoint: n.dep.Endpoint, URL: n.dep.URL, Model: n.dep.Model, Member: n.member,
 			Weight: n.dep.Weight, Limits: n.limits, InFlight: n.inFlight, Tokens: n.tokens, Work: n.work,
 			TTFT: time.Duration(n.ttft.seconds * float64(time.Second)), Breaker: n.breaker.view(now),
-			P95: time.Duration(n.recent.quantile(now, 1, &r.scratch) * float64(time.Second)), Domain: n.dep.domain(),
+			P95: time.Duration(n.recent.quantile(now, 1) * float64(time.Second)), Domain: n.dep.domain(),
 			Recent: n.breaker.window.sum(now, r.health.Window), Heard: n.heard, ServedModel: n.served, Fingerprint: n.fingerprint, Drifts: n.drifts,
 			Totals: n.totals,
 		})
