@@ -51,7 +51,8 @@ func Begins(start []byte) bool { return bytes.HasPrefix(start, []byte(headerMemb
 func (r *Reader) Header() Header { return r.header }
 
 // Next reads the next exchange. After the last one it returns io.EOF. Any other error names the file, the line and what was
-// expected. Members that are not known are ignored, and a last line that is not whole: it is being written.
+// expected. Members that are not known are ignored. So is a line that was not written to its end: the last one, without a line
+// break, or one before a header, with which a writer goes on after it could not write.
 func (r *Reader) Next(e *Entry) error {
 	for {
 		line, whole, err := r.read()
@@ -74,6 +75,7 @@ func (r *Reader) Next(e *Entry) error {
 		switch {
 		case err != nil && !whole:
 			return io.EOF
+		case err != nil && r.tornOff():
 		case err != nil:
 			return fmt.Errorf("%s:%d: %w", r.file, r.n, err)
 		}
@@ -101,6 +103,12 @@ func (r *Reader) read() (line []byte, whole bool, err error) {
 			return nil, false, fmt.Errorf("%s:%d: %w", r.file, r.n, err)
 		}
 	}
+}
+
+// tornOff reports whether a header is next.
+func (r *Reader) tornOff() bool {
+	next, _ := r.lines.Peek(len(headerMember)) // at the end of the file there are fewer
+	return Begins(next)
 }
 
 func (r *Reader) takeHeader(line []byte) error {

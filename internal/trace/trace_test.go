@@ -79,10 +79,12 @@ func TestReadVariants(t *testing.T) {
 	}
 	f("", 0)
 	f(headerLine, 0)
-	f(headerLine+example, 1)                                         // its line break is missing
-	f(headerLine+fullLine+fullLine[:100], 1)                         // it is being written
-	f(headerLine+fullLine+headerLine[:30], 1)                        // likewise
-	f(headerLine+"\r\n"+example+"\r\n\n"+headerLine+fullLine, 2)     // another process
+	f(headerLine+example, 1)                                          // its line break is missing
+	f(headerLine+fullLine+fullLine[:100], 1)                          // it is being written
+	f(headerLine+fullLine+headerLine[:30], 1)                         // likewise
+	f(headerLine+"\r\n"+example+"\r\n\n"+headerLine+fullLine, 2)      // another process
+	f(headerLine+fullLine+fullLine[:100]+"\n"+headerLine+fullLine, 2) // what the writer before could not end
+	f(headerLine+fullLine+"\x00\x00\n"+headerLine, 1)
 	f(headerLine+`{"at":1,"result":"x","later":[{"a":{}}]}`+"\n", 1) // a member of a later version
 	f(strings.Replace(headerLine, `"key"`, `"more":1,"key"`, 1)+fullLine, 1)
 }
