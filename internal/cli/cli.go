@@ -96,7 +96,7 @@ every decision afterwards.`,
 	root.Version = Version()
 	root.SetVersionTemplate(versionLine())
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newDemo(), newServe(), newCheck(), newExplain(), newDrill(), newMock(), newVersion())
+	root.AddCommand(newDemo(), newServe(), newCheck(), newExplain(), newSimulate(), newDrill(), newMock(), newVersion())
 	return root
 }
 

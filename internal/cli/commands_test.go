@@ -99,7 +99,7 @@ func TestUsageErrors(t *testing.T) {
 		}
 	}
 	bad(`there is no command "serv"; did you mean "serve"? (evenkeel --help says what each does)`, "serv")
-	bad(`there is no command "http://127.0.0.1:1"; known are: check, demo, drill, explain, mock, serve, version`, "http://127.0.0.1:1")
+	bad(`there is no command "http://127.0.0.1:1"; known are: check, demo, drill, explain, mock, serve, simulate, version`, "http://127.0.0.1:1")
 	bad("unknown flag: --verbose; evenkeel --help shows the flags", "--verbose")
 	bad("unknown flag: --prot; evenkeel serve --help shows the flags", "serve", "--prot", "1")
 	bad("flag needs an argument: --config; evenkeel serve --help", "serve", "--config")

@@ -115,7 +115,7 @@ func (d *demoRun) run(ctx context.Context, keep bool) error {
 	}
 	first, second := d.tallies[0], d.tallies[1]
 	width, _ := d.screen.size()
-	d.screen.print(report(first, second, d.engines, min(width-1, 100))...)
+	d.screen.print(demoReport(first, second, d.engines, min(width-1, 100))...)
 	if ctx.Err() != nil {
 		return errDemoFailed
 	}

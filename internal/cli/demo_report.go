@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// report sets the two strategies side by side and says what it comes to.
-func report(first, second *tally, engines []string, width int) []line {
+// demoReport sets the two strategies side by side and says what it comes to.
+func demoReport(first, second *tally, engines []string, width int) []line {
 	lines := []line{{}}
 	lines = append(lines, comparison(first, second, engines)...)
 	for _, text := range conclusion(first, second, engines) {

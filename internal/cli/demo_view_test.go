@@ -156,7 +156,7 @@ func testTally(strategy string, unit time.Duration, shares [3]uint64, queue int)
 func TestReport(t *testing.T) {
 	engines := []string{"fast", "medium", "slow"}
 	a, b := testTally("round_robin", 40*time.Millisecond, [3]uint64{38, 24, 38}, 29), testTally("least_tokens", 5*time.Millisecond, [3]uint64{57, 24, 19}, 1)
-	equalText(t, drawn(report(a, b, engines, 79), 79), `
+	equalText(t, drawn(demoReport(a, b, engines, 79), 79), `
 
                                   round_robin  least_tokens
   requests                                301           301
@@ -192,27 +192,27 @@ func TestReportStaysHonest(t *testing.T) {
 	engines := []string{"fast", "medium", "slow"}
 	a, b := testTally("round_robin", 10*time.Millisecond, [3]uint64{1, 1, 1}, 2), testTally("least_tokens", 20*time.Millisecond, [3]uint64{1, 1, 1}, 2)
 	a.complete, a.failed, b.dropped = 296, map[string]int{"status 503 evenkeel_no_capacity": 2}, 4
-	text := drawn(report(a, b, engines, 200), 0)
+	text := drawn(demoReport(a, b, engines, 200), 0)
 	mustContain(t, text, "This time least_tokens was no better", "(TTFT) is 2.0 times longer", "594 complete, 6 cut by the kill and told so, 2 failed, 4 dropped when interrupted.",
 		"    dropped when interrupted                0             4\n", "  2 failed under round_robin: status 503 evenkeel_no_capacity")
 	if strings.Contains(text, "Why") {
 		t.Errorf("it explains what did not happen:\n%s", text)
 	}
-	mustContain(t, drawn(report(a, a, engines, 79), 79), "both strategies were about equal")
-	mustContain(t, drawn(report(a, newTally("least_tokens", engines), engines, 79), 79), "Nothing can be compared")
+	mustContain(t, drawn(demoReport(a, a, engines, 79), 79), "both strategies were about equal")
+	mustContain(t, drawn(demoReport(a, newTally("least_tokens", engines), engines, 79), 79), "Nothing can be compared")
 }
 
 // TestReportOfAShortRun makes nothing of a small difference, and speaks of no queue where there was none.
 func TestReportOfAShortRun(t *testing.T) {
 	engines := []string{"fast", "medium", "slow"}
 	a, b := testTally("round_robin", 11*time.Millisecond, [3]uint64{1, 1, 1}, 3), testTally("least_tokens", 10*time.Millisecond, [3]uint64{2, 1, 1}, 0)
-	text := drawn(report(a, b, engines, 200), 0)
+	text := drawn(demoReport(a, b, engines, 200), 0)
 	mustContain(t, text, "about equal")
 	if strings.Contains(text, "times shorter") || strings.Contains(text, "Why") {
 		t.Error(text)
 	}
 	b.ttft = testTally("", 5*time.Millisecond, [3]uint64{}, 0).ttft
-	mustContain(t, drawn(report(a, b, engines, 300), 0), "2.2 times shorter", "slow got 25 %, and none queued.")
+	mustContain(t, drawn(demoReport(a, b, engines, 300), 0), "2.2 times shorter", "slow got 25 %, and none queued.")
 }
 
 // TestCutWords are those of explain.

@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// Text tells the decision to people as Explanation.Text does: a line about what it rests on, and below it the field.
+func (d *Decision) Text() string { return d.why() + "\n\n" + candidates(d) }
+
 // candidates lays out the field of a decision: the chosen one first, then by score, then who was cut and why.
 func candidates(d *Decision) string {
 	field := slices.Clone(d.Candidates)

@@ -44,6 +44,9 @@ func (r *Report) HTML(w io.Writer) error {
 	if len(r.Policies) > 0 && len(r.Policies[0].Runs) > 0 {
 		r.figures(&b)
 	}
+	for _, x := range r.Sections {
+		fmt.Fprintf(&b, "<h2>%s</h2>\n<pre class=\"wide\">%s</pre>\n", escape(x.Title), escape(x.Text))
+	}
 	b.WriteString(glossary + "</main>\n</body>\n</html>\n")
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -17,7 +17,11 @@ type Report struct {
 	Policies []Policy // all are compared with the first
 	Priced   bool     // costs are known
 	Goal     sim.Goal
+	Sections []Section // come last; not in the JSON
 }
+
+// Section is text with a title. It is laid out in columns.
+type Section struct{ Title, Text string }
 
 // Fact is one thing that was given.
 type Fact struct{ Name, Value string }

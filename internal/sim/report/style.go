@@ -21,6 +21,7 @@ dt { color: var(--faint); font-size: .85rem; }
 dd { margin: 0; overflow-wrap: anywhere; }
 .note { background: var(--note); padding: .75rem 1rem; border-radius: .25rem; }
 .wide { overflow-x: auto; }
+pre { font: 12px/1.45 ui-monospace, monospace; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { padding: .3rem .7rem .3rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
 th { font-weight: 600; }

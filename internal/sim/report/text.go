@@ -43,6 +43,9 @@ func (r *Report) Text(w io.Writer) error {
 	for _, n := range r.remarks(rows) {
 		b.WriteString("\n" + n + "\n")
 	}
+	for _, x := range r.Sections {
+		b.WriteString("\n" + x.Title + "\n\n" + x.Text)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

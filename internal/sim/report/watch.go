@@ -16,7 +16,7 @@ type WatchOptions struct {
 	Goal        sim.Goal      // as of the simulation
 	// Cost returns what an attempt costs, in dollars; nil: there are no prices.
 	Cost func(*exchange.Attempt) float64
-	// Choices has the Watch keep where each request went first: 4 bytes for each, while all else does not grow with them.
+	// Choices has the Watch keep where each request went first: 16 bytes for each, while all else does not grow with them.
 	Choices bool
 }
 
@@ -34,7 +34,7 @@ type Watch struct {
 	good    timeline   // of them, those within the goal
 	answer  timeline   // of them, those that were answered in full
 	waited  timeline   // seconds to their first content
-	firsts  []int32    // where the n-th request went first, as an index; nowhere if negative
+	firsts  []choice   // of the n-th request
 }
 
 // Tally sums up requests that count.
@@ -106,38 +106,87 @@ func FirstChoice(rec *exchange.Record) *route.Decision {
 	return rec.Attempts[0].Decision
 }
 
+// choice is where a request went first.
+type choice struct {
+	at    int32  // index of the deployment, or one of those below
+	equal uint64 // deployments that it could as well have gone to, by lot; of the first 64
+}
+
+const (
+	unseen  = iota - 2 // it is not over
+	nowhere            // no deployment was found for it
+)
+
 func (w *Watch) chosen(rec *exchange.Record) {
 	if !w.o.Choices {
 		return
 	}
-	n, place := Ordinal(rec), -1
-	if d := FirstChoice(rec); d != nil {
-		if i, ok := w.index[d.Chosen]; ok {
-			place = i
-		}
+	for len(w.firsts) <= Ordinal(rec) {
+		w.firsts = append(w.firsts, choice{at: unseen})
 	}
-	for len(w.firsts) <= n {
-		w.firsts = append(w.firsts, unseen)
-	}
-	w.firsts[n] = int32(place)
+	w.firsts[Ordinal(rec)] = w.choice(FirstChoice(rec))
 }
 
-// unseen is in the place of a request that is not over.
-const unseen = -2
-
-// Differing returns the first requests, at most so many, that went elsewhere first in the one simulation than in the other, and
-// how many there are in all. Both Watches must keep Choices; what is not over in both is left out.
-func Differing(a, b *Watch, most int) (ordinals []int, all int) {
-	for n := range min(len(a.firsts), len(b.firsts)) {
-		x, y := a.firsts[n], b.firsts[n]
-		if x == unseen || y == unseen || x >= 0 && y >= 0 && a.o.Deployments[x] == b.o.Deployments[y] || x < 0 && y < 0 {
+func (w *Watch) choice(d *route.Decision) choice {
+	c := choice{at: nowhere}
+	if d == nil {
+		return c
+	}
+	var best float64
+	scored := false
+	for i := range d.Candidates {
+		if d.Candidates[i].ID == d.Chosen {
+			best, scored = d.Candidates[i].Score()
+		}
+	}
+	for i := range d.Candidates {
+		k, known := w.index[d.Candidates[i].ID]
+		if !known {
 			continue
 		}
-		if all++; len(ordinals) < most {
+		if d.Candidates[i].ID == d.Chosen {
+			c.at = int32(k)
+		}
+		if score, ok := d.Candidates[i].Score(); scored && ok && score == best && d.Candidates[i].Cut == route.CutNone && k < 64 {
+			c.equal |= 1 << k
+		}
+	}
+	return c
+}
+
+// Differing returns the first requests, at most so many, about which two simulations differ: they went elsewhere first in the
+// one than in the other, and not because lots were drawn among deployments that were equally good for both. It also returns
+// how many there are of these, and how many that lots alone made go elsewhere. Both Watches must keep Choices; requests that
+// are not over in both are left out.
+func Differing(a, b *Watch, most int) (ordinals []int, differ, byLot int) {
+	for n := range min(len(a.firsts), len(b.firsts)) {
+		x, y := a.firsts[n], b.firsts[n]
+		if x.at == unseen || y.at == unseen || a.place(x) == b.place(y) {
+			continue
+		}
+		if a.allows(x, b.place(y)) && b.allows(y, a.place(x)) {
+			byLot++
+			continue
+		}
+		if differ++; len(ordinals) < most {
 			ordinals = append(ordinals, n)
 		}
 	}
-	return ordinals, all
+	return ordinals, differ, byLot
+}
+
+// place names where a choice is, "" = nowhere.
+func (w *Watch) place(c choice) string {
+	if c.at < 0 {
+		return ""
+	}
+	return w.o.Deployments[c.at]
+}
+
+// allows reports whether a choice could as well have been another deployment.
+func (w *Watch) allows(c choice, other string) bool {
+	k, known := w.index[other]
+	return known && k < 64 && c.equal>>k&1 == 1
 }
 
 // outcome is what a request came to.

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"evenkeel/internal/sim"
+	"evenkeel/internal/sim/study"
+	"evenkeel/internal/trace"
+)
+
+// traceFormat reads one kind of trace.
+type traceFormat struct {
+	read func(r io.Reader, file string) (*sim.Trace, error)
+	// begins reports whether a file that begins so may be one.
+	begins func(start []byte) bool
+	spread bool // its times are rounded
+}
+
+func firstIs(c byte) func([]byte) bool {
+	return func(start []byte) bool {
+		text := strings.TrimLeft(strings.TrimPrefix(string(start), "\ufeff"), " \t\r\n")
+		return text != "" && text[0] == c
+	}
+}
+
+var traceFormats = map[string]traceFormat{
+	"recorded": {sim.ReadRecorded, trace.Begins, false},
+	"mooncake": {sim.ReadMooncake, firstIs('{'), true},
+	"azure":    {sim.ReadAzure, func([]byte) bool { return true }, false},
+}
+
+// detection is the order in which formats are tried.
+var detection = []string{"recorded", "mooncake", "azure"}
+
+// sniffed is how many bytes tell what a trace is.
+const sniffed = 512
+
+// readTrace reads a trace; format is its name, or empty: then its first bytes tell.
+func readTrace(name, format string) (*sim.Trace, traceFormat, error) {
+	kind, known := traceFormats[format]
+	if !known && format != "" {
+		return nil, kind, usageError{fmt.Errorf("--format: there is no format %q; there are %s", format, strings.Join(slices.Sorted(maps.Keys(traceFormats)), ", "))}
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, kind, fmt.Errorf("--trace: %w", err)
+	}
+	defer file.Close()
+	in := bufio.NewReaderSize(file, 1<<16)
+	if !known {
+		start, err := in.Peek(sniffed)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, kind, fmt.Errorf("--trace: %w", err)
+		}
+		for _, format := range detection {
+			if kind = traceFormats[format]; kind.begins(start) {
+				break
+			}
+		}
+	}
+	t, err := kind.read(in, name)
+	return t, kind, err
+}
+
+// Defaults for traces that are no workload with a name: those of people who wait.
+const (
+	defaultGoalTTFT = 2 * time.Second
+	defaultGoalITL  = 100 * time.Millisecond
+)
+
+// traffic returns the workload that the flags ask for.
+func (f *simulateFlags) traffic() (study.Workload, error) {
+	var w study.Workload
+	if f.trace == "" && f.workload == "" {
+		return w, usageError{fmt.Errorf("say what comes in: --trace FILE, or --workload with one of %s", strings.Join(madeUp(), ", "))}
+	}
+	if f.workload != "" {
+		var err error
+		if w, err = study.Find(f.workload); err != nil {
+			return w, usageError{fmt.Errorf("--workload: %w", err)}
+		}
+		switch {
+		case w.File == "" && f.trace != "":
+			return w, usageError{fmt.Errorf("--workload %s is made up and --trace is recorded; leave one of them out", w.Name)}
+		case w.File != "" && f.trace == "":
+			return w, usageError{fmt.Errorf("--workload %s is a public trace that is not part of this program; give its file (%s) by --trace", w.Name, w.File)}
+		}
+	}
+	if f.trace != "" {
+		t, kind, err := readTrace(f.trace, f.format)
+		if err != nil {
+			return w, err
+		}
+		if w.Name == "" {
+			w = study.Workload{Name: filepath.Base(f.trace), Goal: sim.Goal{TTFT: defaultGoalTTFT, ITL: defaultGoalITL}, Spread: kind.spread}
+		}
+		w.Trace, w.Reuse = t, t.BlockTokens > 0
+	}
+	if f.goalTTFT > 0 {
+		w.Goal.TTFT = f.goalTTFT
+	}
+	if f.goalITL > 0 {
+		w.Goal.ITL = f.goalITL
+	}
+	return w, nil
+}
+
+// madeUp lists the workloads that need no trace.
+func madeUp() []string {
+	var names []string
+	for _, w := range study.Workloads() {
+		if w.File == "" {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
