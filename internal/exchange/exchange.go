@@ -49,6 +49,7 @@ type Exchange struct {
 	budget *Budget
 	plan   Plan
 	rec    *Record
+	spare  *Record // to be used again, see Recycle
 
 	state      state
 	model      int // index in plan.Models
@@ -98,9 +99,7 @@ func New(r *route.Router, b *Budget, p Plan, f route.Facts) *Exchange {
 // Reset makes an exchange that was forgotten, or the zero value, a new one, as New does.
 func (x *Exchange) Reset(r *route.Router, b *Budget, p *Plan, f *route.Facts) {
 	x.router, x.budget, x.plan, x.state, x.pause = r, b, *p, fresh, firstPause
-	x.rec = &Record{Facts: *f, Started: f.Arrived}
-	x.rec.Attempts = x.rec.attempts[:0]
-	x.rec.decision.Candidates = x.rec.candidates[:0]
+	x.rec, x.spare = newRecord(f, x.spare), nil
 	x.actions = x.first[:0]
 }
 
@@ -109,6 +108,13 @@ func (x *Exchange) Forget() {
 	clear(x.tried[:cap(x.tried)])
 	clear(x.away[:cap(x.away)])
 	*x = Exchange{tried: x.tried[:0], away: x.away[:0], state: over}
+}
+
+// Recycle is Forget for who has kept nothing of the record, nor anything that it refers to: the next request's record is made of it.
+func (x *Exchange) Recycle() {
+	rec := x.rec
+	x.Forget()
+	x.spare = rec
 }
 
 // Record returns the record, final once the exchange is over.

@@ -53,6 +53,20 @@ type Record struct {
 // usualCandidates is for how many deployments of a model a record has room in itself.
 const usualCandidates = 4
 
+// newRecord returns the record of a request that has just come, in spare's memory if that is not nil.
+func newRecord(f *route.Facts, spare *Record) *Record {
+	if spare == nil {
+		spare = &Record{}
+		spare.Attempts, spare.decision.Candidates = spare.attempts[:0], spare.candidates[:0]
+	}
+	attempts, d := spare.Attempts[:0], &spare.decision
+	*spare = Record{
+		Facts: *f, Started: f.Arrived, Attempts: attempts,
+		decision: route.Decision{Candidates: d.Candidates[:0], Omitted: d.Omitted[:0]},
+	}
+	return spare
+}
+
 // Attempt is one use of one deployment.
 type Attempt struct {
 	Model      string

@@ -380,7 +380,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 func (r *Router) describe(d *Decision, now time.Time, p *pool, q *Query, prompt, output, chosen int) {
 	*d = Decision{
 		At: now, Epoch: r.epoch, Seed: q.Facts.Seed, Draw: q.Draw, Model: p.model, Strategy: nameOf(p.strategy),
-		Prompt: prompt, Output: output, Candidates: d.Candidates[:0],
+		Prompt: prompt, Output: output, Candidates: d.Candidates[:0], Omitted: d.Omitted[:0],
 	}
 	d.Panic = r.panicking
 	if chosen >= 0 {
