@@ -23,7 +23,7 @@ type client struct {
 	at      *balancer
 	flights [2]flight
 	dials   int           // jobs that servers were given for it
-	armed   time.Duration // when its alarm is planned, -1 = it is not
+	armed   time.Duration // when its next alarm is planned, maybe for an earlier request; -1 = none is
 	waiting bool
 }
 
@@ -67,7 +67,7 @@ func (f *Fleet) client() *client {
 		f.free = f.free[:n-1]
 		return c
 	}
-	c := &client{index: int32(len(f.clients))}
+	c := &client{index: int32(len(f.clients)), armed: -1}
 	c.plan = f.o.Plan
 	c.plan.Models = []string{model}
 	c.plan.Notify = func() { f.plan(f.now, granted, c.index, c.gen) }
@@ -85,7 +85,7 @@ const proseBytes = 4
 func (f *Fleet) begin(c *client, b *balancer) {
 	r := &c.request
 	f.running++
-	c.at, c.armed, c.dials, c.waiting = b, -1, 0, false
+	c.at, c.dials, c.waiting = b, 0, false
 	c.facts = route.Facts{
 		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: f.asked(c), API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
 		PromptBytes: f.promptBytes(r), Prefix: r.Prompt,
@@ -108,8 +108,7 @@ func (f *Fleet) promptBytes(r *Request) int {
 func (f *Fleet) notice(c *client, k eventKind) {
 	switch k {
 	case alarm:
-		c.armed = -1
-		f.tell(c, exchange.Event{Kind: exchange.Timer})
+		f.alarmed(c)
 	case granted:
 		f.tell(c, exchange.Event{Kind: exchange.Granted})
 	case endedMain:
@@ -142,6 +141,18 @@ func (f *Fleet) tell(c *client, e exchange.Event) {
 		return
 	}
 	f.arm(c)
+}
+
+// alarmed takes the alarm that is planned, and no other that was due later when it was. It may be of an earlier request: nearly all end
+// long before their deadlines, and an alarm for each until then would be most of what the clock holds.
+func (f *Fleet) alarmed(c *client) {
+	if c.armed != f.now {
+		return
+	}
+	c.armed = -1
+	if !c.x.Over() {
+		f.tell(c, exchange.Event{Kind: exchange.Timer})
+	}
 }
 
 // arm plans the client's alarm, if it is due sooner than planned. A later time is found when it goes off, as in the proxy.
@@ -326,7 +337,11 @@ func (f *Fleet) finish(c *client) {
 	for lane := range c.flights {
 		f.noteEnd(c, &c.flights[lane]) // a loser's end is on its way when the winner's is here
 	}
-	c.x.Forget()
+	if f.o.Record != nil { // who may have kept it
+		c.x.Forget()
+	} else {
+		c.x.Recycle()
+	}
 	c.gen++
 	delete(f.requests, c.request.Seed)
 	c.request, c.flights = Request{}, [2]flight{}

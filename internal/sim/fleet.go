@@ -271,7 +271,7 @@ func (f *Fleet) handle(e event) {
 		f.measuring, f.first = true, f.ordinal
 		f.m.burn(f.now, f.loads)
 	default:
-		if c := f.clients[e.index]; e.gen == c.gen {
+		if c := f.clients[e.index]; e.gen == c.gen || e.kind == alarm {
 			f.notice(c, e.kind)
 		}
 	}
