@@ -29,6 +29,7 @@ type App struct {
 	router  *route.Router
 	budget  *exchange.Budget
 	ring    *ledger.Ring
+	trace   *ledger.Recorder // nil = traffic is not recorded
 	metrics *telemetry.Metrics
 	memory  *memoryGuard
 	checker *health.Checker
@@ -78,11 +79,17 @@ func New(c *config.Config, o Options) (*App, error) {
 		wake:    make(chan struct{}, 1), first: make(chan struct{}), hurry: make(chan struct{}), handed: make(chan struct{}),
 		reports: map[string]discovery.Report{}, held: map[string]bool{},
 	}
+	trace, prefixes, err := recorder(c.Trace, o)
+	if err != nil {
+		return nil, err
+	}
+	a.trace = trace
 	metrics, err := telemetry.New(telemetry.Options{
 		View:     func() route.View { return a.router.View(time.Now()) },
 		Known:    func(model string) bool { return model != "" && a.current.Load().Proxy.Chains[model] != nil },
 		Bodies:   func() int64 { return a.proxy.BodyMemory() },
 		Shortage: func() int { return int(a.memory.shortage()) },
+		Trace:    func() telemetry.Trace { return telemetry.Trace(a.trace.Usage()) },
 		Version:  o.Version,
 	})
 	if err != nil {
@@ -96,6 +103,7 @@ func New(c *config.Config, o Options) (*App, error) {
 	a.proxy = proxy.New(proxy.Options{
 		Router: a.router, Budget: a.budget, Logger: o.Logger, Done: a.finished,
 		Current: func() *proxy.Generation { return &a.current.Load().Proxy }, Shortage: a.memory.shortage,
+		Prefixes: prefixes,
 	})
 	if err := a.adopt(c); err != nil {
 		return nil, err
@@ -150,7 +158,8 @@ func keepFixed(old, c *config.Config) (kept *config.Config, changed []string) {
 	keep("h2c", k.H2C != old.H2C)
 	keep("log", k.Log != old.Log)
 	keep("explain.ring_mib", k.Explain != old.Explain)
-	k.Listen, k.Admin, k.Metrics, k.H2C, k.Log, k.Explain = old.Listen, old.Admin, old.Metrics, old.H2C, old.Log, old.Explain
+	keep("trace", k.Trace != old.Trace)
+	k.Listen, k.Admin, k.Metrics, k.H2C, k.Log, k.Explain, k.Trace = old.Listen, old.Admin, old.Metrics, old.H2C, old.Log, old.Explain, old.Trace
 	if k.TLS.On() != old.TLS.On() { // other files are taken
 		k.TLS = old.TLS
 	}

@@ -53,6 +53,9 @@ func Warnings(c *config.Config) (all []config.Warning) {
 	if w, isDear := dear(c); isDear {
 		all = append(all, w)
 	}
+	if w, cannot := untraceable(c); cannot {
+		all = append(all, w)
+	}
 	return all
 }
 

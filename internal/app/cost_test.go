@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
@@ -82,7 +83,7 @@ func messageSize(b []byte) int {
 }
 
 // requestBudget is the most allocations that a request may cost, with everything on: net/http's server (about 19 of
-// them), routing over three deployments, metering, metrics, the ring and the log. The request has the three header lines
+// them), routing over three deployments, metering, metrics, the ring, the trace and the log. The request has the three header lines
 // that any client sends; net/http takes one allocation for each more.
 const requestBudget = 25
 
@@ -91,7 +92,9 @@ func TestRequestAllocations(t *testing.T) {
 		t.Skip("the race detector allocates too; make test runs this without it")
 	}
 	engines := [3]string{engineAtRest(t), engineAtRest(t), engineAtRest(t)}
-	w := start(t, fromURLs(t, "", engines[:]...))
+	settings := fromURLs(t, "", engines[:]...)
+	settings.Trace.Path = filepath.Join(t.TempDir(), "trace.jsonl")
+	w := start(t, settings)
 	w.await("the model is served", func() bool { return w.get(w.url+"/readyz").status == 200 })
 	c, err := net.Dial("tcp", w.url[len("http://"):])
 	if err != nil {

@@ -2,7 +2,10 @@
 
 package app
 
-import "syscall"
+import (
+	"fmt"
+	"syscall"
+)
 
 // openFiles is how many files the process may have open, 0 if that is not bounded. Go raises its limit to the highest
 // that the system allows before anything of ours runs.
@@ -12,4 +15,13 @@ func openFiles() int64 {
 		return 0
 	}
 	return int64(r.Cur)
+}
+
+// mayCreate returns why this process could not make a file in a directory, nil if it could.
+func mayCreate(dir string) error {
+	const write, search = 2, 1 // W_OK, X_OK
+	if err := syscall.Access(dir, write|search); err != nil {
+		return fmt.Errorf("no file can be made in %s: %w", dir, err)
+	}
+	return nil
 }

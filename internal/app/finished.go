@@ -11,10 +11,13 @@ import (
 	"evenkeel/internal/proxy"
 )
 
-// finished takes a finished exchange: into the ring, the metrics and one line of the log.
+// finished takes a finished exchange: into the ring, the trace, the metrics and one line of the log.
 func (a *App) finished(f proxy.Finished) {
 	if !f.Stranger { // nobody who has no key may push others' records out
 		a.ring.Add(f.Record)
+	}
+	if f.Record.Result != exchange.Rejected { // what was turned away on sight is no load
+		a.trace.Add(f.Record, f.Prefix, f.Session)
 	}
 	a.metrics.Observe(f.Record, f.Overhead)
 	a.repeats.add(f.Record)

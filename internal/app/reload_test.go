@@ -273,14 +273,14 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	w := start(t, parse(t, text))
 	w.serves("m")
 	cert, key := certs.NewAuthority(t, "ours").Local(t).Write(t, t.TempDir(), "server")
-	w.reload("listen: 127.0.0.1:1\nmetrics: 127.0.0.1:2\nlog: {level: error}\nexplain: {ring_mib: 1}\nh2c: true\n" +
+	w.reload("listen: 127.0.0.1:1\nmetrics: 127.0.0.1:2\nlog: {level: error}\nexplain: {ring_mib: 1}\nh2c: true\ntrace: {path: t.jsonl}\n" +
 		fmt.Sprintf("admin_tls: {cert: %s, key: %s}\n", cert, key) + text)
 	const warning = "a changed setting takes effect only after a restart"
-	for _, setting := range []string{"listen", "metrics", "admin_tls", "h2c", "log", "explain.ring_mib"} {
+	for _, setting := range []string{"listen", "metrics", "admin_tls", "h2c", "log", "explain.ring_mib", "trace"} {
 		w.logged(warning, setting)
 	}
-	if n := len(w.lines(warning)); n != 6 {
-		t.Errorf("%d settings are warned about, want 6", n)
+	if n := len(w.lines(warning)); n != 7 {
+		t.Errorf("%d settings are warned about, want 7", n)
 	}
 	if a := w.chat("m"); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)

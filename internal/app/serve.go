@@ -92,6 +92,7 @@ func (a *App) Run(ctx context.Context, l Listeners) error {
 	work.Go(func() { a.checker.Run(probing) })
 	work.Go(func() { a.listeners.watch(background) })
 	work.Go(func() { a.memory.run(background) })
+	work.Go(func() { a.trace.Run(background) })
 	a.metrics.Reloaded(true, time.Now())
 	defer a.proxy.Close()
 

@@ -58,6 +58,7 @@ type Config struct {
 	VirtualKeys  []VirtualKey `yaml:"virtual_keys"`
 	Log          Log          `yaml:"log"`
 	Explain      Explain      `yaml:"explain"`
+	Trace        Trace        `yaml:"trace"`
 
 	// reads are the files that it was read from. Nil if built in code.
 	reads *reads
@@ -199,6 +200,14 @@ type Explain struct {
 	RingMiB int `yaml:"ring_mib"` // 0 keeps none
 }
 
+// Trace says whether traffic is recorded for the simulator.
+type Trace struct {
+	// Path is the file, and with .1 behind it the one before; with .key behind it the key of its hashes. Empty records nothing.
+	Path string `yaml:"path,file"`
+	// MaxMiB is the size from which on a new file is begun.
+	MaxMiB int `yaml:"max_mib"`
+}
+
 // Default returns the configuration that an empty file gives. It serves nothing yet.
 func Default() Config {
 	return Config{
@@ -222,6 +231,7 @@ func Default() Config {
 		HealthChecks: defaultHealthChecks(),
 		Log:          Log{Level: "info", Format: "text"},
 		Explain:      Explain{RingMiB: 16},
+		Trace:        Trace{MaxMiB: 256},
 	}
 }
 

@@ -106,6 +106,7 @@ func TestGoodFile(t *testing.T) {
 		},
 		Log:         Log{Level: "debug", Format: "json"},
 		Explain:     Explain{RingMiB: 64},
+		Trace:       Trace{Path: "testdata/traces/a.jsonl", MaxMiB: 64},
 		VirtualKeys: []VirtualKey{{"support", "5d5f0a0e0e1bb17e08a8a0d2e5dd0b3f43ff6d9f0b9c4e41a2be3a2b6f3b4c01"}},
 		Endpoints: []Endpoint{
 			{Name: "zeta", URL: "http://gpu-1:8000", Kind: "vllm", APIKey: secret.New("sk-one"), Weight: 0.5, Limits: limits},
@@ -203,7 +204,7 @@ func TestExampleStatesTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notDefaults := []string{"tls", "admin_tls", "auth", "credentials", "virtual_keys", "forward_headers", "expose_headers"}
+	notDefaults := []string{"trace", "tls", "admin_tls", "auth", "credentials", "virtual_keys", "forward_headers", "expose_headers"}
 	var text strings.Builder
 	for line := range strings.SplitSeq(string(data), "\n") {
 		bare, isComment := strings.CutPrefix(line, "# ")
@@ -367,6 +368,7 @@ func TestWarnings(t *testing.T) {
 	f("models: {m: {providers: []}}", `a.yaml:2:14: models.m.providers: is empty, which means every endpoint that serves "m"; remove it, or name endpoints: [{name: gpu-1}]`)
 	f("models: {m: {}}", "")
 	f("deadlines: {first_token: 20m}", "a.yaml:2:13: deadlines.first_token: 20m0s never takes effect: deadline ends a request without content after 10m0s")
+	f("trace: {max_mib: 64}", "a.yaml:2:1: trace: has no path, so that nothing is recorded; write path: trace.jsonl, or remove it")
 	f("deadlines: {deadline: 1m, first_token: 2m}", "a.yaml:2:27: deadlines.first_token: 2m0s never takes effect: deadline ends a request without content after 1m0s")
 	f("deadlines: {deadline: 1m}", "")
 	f("deadlines: {deadline: 1m, first_token: 1m}", "")

@@ -13,8 +13,11 @@ import (
 // longestName bounds the names of endpoints, models and keys, in bytes.
 const longestName = 256
 
-// mostRingMiB is a TiB, far beyond what anybody keeps.
-const mostRingMiB = 1 << 20
+// mostRingMiB and mostTraceMiB are a TiB, far beyond what anybody keeps.
+const (
+	mostRingMiB  = 1 << 20
+	mostTraceMiB = 1 << 20
+)
 
 // Validate checks the whole configuration, as it stands after flags were applied. check judges each strategy that is
 // named; nil judges none. The error is of type Problems and lists all that is wrong, with what Load could not decode.
@@ -130,6 +133,11 @@ func (v *validator) content() {
 	if n := c.Explain.RingMiB; n < 0 || n > mostRingMiB {
 		v.fail(root.keys("explain", "ring_mib"), "must be 0 to %d, in MiB, is %d", mostRingMiB, n)
 	}
+	if n := c.Trace.MaxMiB; n < 1 || n > mostTraceMiB {
+		v.fail(root.keys("trace", "max_mib"), "must be 1 to %d, in MiB, is %d; to record nothing, remove trace", mostTraceMiB, n)
+	} else if v.written(root.keys("trace", "max_mib")) && v.missing(root.key("trace"), "path") {
+		v.warn(root.key("trace"), "has no path, so that nothing is recorded; write path: trace.jsonl, or remove it")
+	}
 	v.oneOf(root.keys("log", "level"), c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf(root.keys("log", "format"), c.Log.Format, "text", "json")
 	v.oneOf(root.key("auth"), c.Auth, "", AuthNone)
@@ -153,6 +161,13 @@ func (c *Config) ConnectionsBeyond(files int64) (w Warning, beyond bool) {
 	v.warn((*path)(nil).keys("connections", "max"), "%d is never reached: this process may open %d files, which connections to endpoints need too; "+
 		"beyond that clients wait without an answer. Raise the limit of files (ulimit -n, LimitNOFILE), or leave connections.max out", c.Connections.Max, files)
 	return v.warnings[0], true
+}
+
+// TraceUnwritable returns the warning for a trace that this process cannot write, for the reason err.
+func (c *Config) TraceUnwritable(err error) Warning {
+	v := newValidator(c)
+	v.warn((*path)(nil).keys("trace", "path"), "%v; requests would be served, and not recorded", err)
+	return v.warnings[0]
 }
 
 func (v *validator) deadlines(at *path, d Deadlines) {

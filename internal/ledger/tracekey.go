@@ -84,7 +84,7 @@ func (k *TraceKey) take(h hash.Hash) uint64 {
 // OpenTraceKey returns the key that is kept in a file, 64 hexadecimal digits. If there is none, it makes one that only its owner
 // may read. Processes that start at one time get the same.
 func OpenTraceKey(path string) (TraceKey, error) {
-	k, err := readTraceKey(path)
+	k, err := ReadTraceKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
 	}
@@ -99,7 +99,7 @@ func OpenTraceKey(path string) (TraceKey, error) {
 		return TraceKey{}, err
 	}
 	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) { // another process was faster
-		return readTraceKey(path)
+		return ReadTraceKey(path)
 	} else if err != nil {
 		if err := os.Rename(f.Name(), path); err != nil { // a file system without links
 			return TraceKey{}, err
@@ -108,7 +108,8 @@ func OpenTraceKey(path string) (TraceKey, error) {
 	return k, nil
 }
 
-func readTraceKey(path string) (TraceKey, error) {
+// ReadTraceKey is OpenTraceKey where there must be a file.
+func ReadTraceKey(path string) (TraceKey, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return TraceKey{}, err

@@ -73,7 +73,7 @@ type request struct {
 }
 
 func newCall(p *Proxy) *call {
-	c := &call{p: p, header: http.Header{}, prompt: llm.NewPrompt(p.prefixKey), signal: make(chan struct{}, 1)}
+	c := &call{p: p, header: http.Header{}, prompt: llm.NewPrompt(p.Prefixes), signal: make(chan struct{}, 1)}
 	c.notify, c.main.c = c.poke, c
 	c.timer = time.AfterFunc(time.Hour, c.fired)
 	c.timer.Stop()
@@ -365,7 +365,7 @@ func (c *call) settle() (f Finished, begun bool) {
 		c.hedge.close()
 	}
 	c.front.close(c)
-	f = Finished{Record: c.x.Record()}
+	f = Finished{Record: c.x.Record(), Prefix: c.facts.Prefix, Session: session(c.r.Header)}
 	f.Record.Status, f.Record.Bytes = c.front.status, c.front.sent
 	if f.Record.Result == exchange.ClientGone && f.Record.Status == 0 {
 		f.Record.Status = statusClientGone

@@ -143,6 +143,14 @@ func list(v string) []string {
 	return names
 }
 
+// session returns the client's own name for its session, "" if it gives none.
+func session(h http.Header) string {
+	if v := first(h, headerSession); v != "" {
+		return v
+	}
+	return first(h, "X-Session-Id")
+}
+
 // seedOf derives a request's seed from its id, so that the id alone reproduces its random choices.
 func seedOf(id string) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a

@@ -22,6 +22,7 @@ const (
 	headerFallback   = "X-Evenkeel-Fallback"
 	headerPin        = "X-Evenkeel-Pin"
 	headerExclude    = "X-Evenkeel-Exclude"
+	headerSession    = "X-Evenkeel-Session"
 	headerHops       = "X-Evenkeel-Hops" // how many of us the request has passed; to upstream only
 )
 

@@ -53,6 +53,8 @@ type Finished struct {
 	Record   *exchange.Record
 	Overhead time.Duration // from the last byte of the request to the first dispatch, without queueing
 	Stranger bool          // rejected before it was known who asks
+	Prefix   []uint64      // hash chain of the prompt (route.Facts.Prefix); it is the caller's until Done returns
+	Session  string        // the client's own name for its session, "" = it gave none
 }
 
 // Options of a Proxy.
@@ -62,6 +64,7 @@ type Options struct {
 	Current  func() *Generation // the generation for a new request
 	Done     func(Finished)     // called once per exchange, after the client's answer; must not block
 	Shortage func() Shortage    // how near the memory limit is; nil = there is none
+	Prefixes *llm.PrefixKey     // that prompts are hashed with; nil = one of its own, so that their hashes mean nothing elsewhere
 	Logger   *slog.Logger
 }
 
@@ -74,15 +77,17 @@ type Proxy struct {
 	bodies   bodyMemory
 	leaves   leaves
 
-	prefixKey *llm.PrefixKey
-	patience  time.Duration // how long a client may take nothing of its answer
+	patience time.Duration // how long a client may take nothing of its answer
 }
 
-// New returns a Proxy. It hashes prompts under a key of its own, so that their hashes mean nothing elsewhere.
+// New returns a Proxy.
 func New(o Options) *Proxy {
-	var secret [32]byte
-	_, _ = rand.Read(secret[:]) // never fails (crypto/rand)
-	return &Proxy{Options: o, prefixKey: llm.NewPrefixKey(secret), patience: clientPatience}
+	if o.Prefixes == nil {
+		var secret [32]byte
+		_, _ = rand.Read(secret[:]) // never fails (crypto/rand)
+		o.Prefixes = llm.NewPrefixKey(secret)
+	}
+	return &Proxy{Options: o, patience: clientPatience}
 }
 
 // Drain makes /readyz fail, so that no new requests are sent here. Those that come are still served.

@@ -247,6 +247,13 @@ var (
 		query:   `evenkeel_certificate_reload_successful == 0`,
 		answers: "who has new files that do not work: alert on it",
 	}
+	traced = &family{
+		name: "evenkeel_trace_exchanges_total", kind: counter, unit: "exchanges",
+		help:    "Exchanges that were to be recorded in the trace (`trace.path`).",
+		labels:  []label{{"result", "`written`, `busy` (lost, since too many waited to be written: the disk is too slow), `failed` (lost, since the file cannot be written; the log says why)"}},
+		query:   `sum by (result) (rate(evenkeel_trace_exchanges_total{result!="written"}[5m])) > 0`,
+		answers: "whether the trace has gaps, and why",
+	}
 	buildInfo = &family{
 		name: "evenkeel_build_info", kind: gauge, unit: "info",
 		help:    "Always 1; its labels tell what runs.",
@@ -271,7 +278,7 @@ var (
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
 	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, fallbacks, hedges, waste, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges, overhead,
-	bodyBytes, memoryShortage, connections, refusedConnections, certExpiry, certReload, buildInfo, reloadOK, reloadTime,
+	bodyBytes, memoryShortage, connections, refusedConnections, certExpiry, certReload, traced, buildInfo, reloadOK, reloadTime,
 }
 
 func (f *family) labelNames() []string {

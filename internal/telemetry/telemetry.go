@@ -24,6 +24,7 @@ type Options struct {
 	Known    func(model string) bool // whether clients may ask for a model of this name; bounds the label
 	Bodies   func() int64            // bytes that request bodies take now; nil = 0
 	Shortage func() int              // how near the memory limit is, as evenkeel_memory_shortage; nil = not at all
+	Trace    func() Trace            // what became of exchanges that were to be recorded; nil = none were
 	Version  string
 	Now      func() time.Time // nil = time.Now
 }
@@ -123,6 +124,9 @@ func New(o Options) (*Metrics, error) {
 	if o.Shortage == nil {
 		o.Shortage = func() int { return 0 }
 	}
+	if o.Trace == nil {
+		o.Trace = func() Trace { return Trace{} }
+	}
 	m := &Metrics{options: o, registry: prometheus.NewRegistry(), absence: absence{since: map[name]time.Time{}}}
 	requestsVec, depthVec, attemptsVec := requests.counter(), fallbackDepth.histogram(), attempts.counter()
 	ttftVec, itlVec, tokensVec, overheadVec := ttft.histogram(), itl.histogram(), tokens.counter(), overhead.histogram()
@@ -147,12 +151,12 @@ func New(o Options) (*Metrics, error) {
 	m.waste = newChildren(wasteVec, wasteKey.labels)
 	buildVec.WithLabelValues(valid(o.Version), runtime.Version()).Set(1)
 
-	for _, c := range []prometheus.Collector{
+	for _, c := range append(traceCounters(o.Trace), []prometheus.Collector{
 		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
 		probesVec, probeTokensVec, probeTTFTVec, fallbacksVec, hedgesVec, wasteVec, m.connections, m.refused, m.certExpiry, m.certReload,
 		newFleet(m), bodyBytes.gaugeFunc(func() float64 { return float64(o.Bodies()) }), memoryShortage.gaugeFunc(func() float64 { return float64(o.Shortage()) }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
+	}...) {
 		if err := m.registry.Register(c); err != nil {
 			return nil, err
 		}
