@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 
@@ -29,18 +28,22 @@ type table struct {
 	// stable says that some policy's backlog does not grow. Only then are times compared: those of an overloaded row tell how long
 	// it was played.
 	stable bool
-	bound  float64 // mean TTFT that no policy can beat, 0 = not known
+	bound  float64 // mean TTFT that no policy can beat
+	broken string  // the policy that beat it all the same: then the row is wrong
 }
 
 // digest sorts a row's results.
 func digest(p *played, policies []policy) *table {
-	t := &table{played: p, bound: p.bound}
+	t := &table{played: p, bound: study.Mean(p.bounds, study.MeanTTFT).Estimate}
 	for _, c := range policies {
 		outcomes := p.outcomes[c.Name]
 		if len(outcomes) == 0 {
 			continue
 		}
 		e := entry{policy: c, outcomes: outcomes, mean: study.Mean(outcomes, study.MeanTTFT), stable: steady(outcomes)}
+		if beats(outcomes, p.bounds) {
+			t.broken = c.Name
+		}
 		if c.kind == reference {
 			t.yards = append(t.yards, e)
 			continue
@@ -57,6 +60,18 @@ func digest(p *played, policies []policy) *table {
 		e.p99Ratio = study.Ratio(e.outcomes, bestP99.outcomes, study.P99TTFT)
 	}
 	return t
+}
+
+// beats reports whether a policy was faster with any seed than is possible.
+func beats(outcomes, bounds []*study.Outcome) bool {
+	for _, o := range outcomes {
+		for _, x := range bounds {
+			if o.Seed == x.Seed && o.Failed == 0 && o.TTFTMean < x.TTFTMean*(1-1e-6) { // what floating point loses
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // steady reports whether the backlog did not grow, in the mean over seeds.
@@ -157,11 +172,3 @@ func standings(tables []*table, policies []policy, in func(*table) bool) (all []
 // compared reports whether a row counts in standings: the variants are about one row and would weigh too much, and the whole trace
 // is played in other rows too.
 func (t *table) compared() bool { return t.spec.Variant == "" }
-
-// finite returns x, or 0 where there is no such number.
-func finite(x float64) float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return 0
-	}
-	return x
-}

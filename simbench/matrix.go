@@ -21,8 +21,9 @@ type spec struct {
 	Most     int     `json:"most"`    // requests at most, for 8 deployments
 	Least    int     `json:"least"`   // and at least
 
-	seeds int
-	quick bool // it is among the few
+	seeds  int
+	scouts int  // seeds that are played under every policy, the others only under those that may be the best
+	quick  bool // it is among the few
 }
 
 // name tells rows apart: workload/engine/n/rho[/variant].
@@ -41,9 +42,13 @@ func (s *spec) name() string {
 // Sizes of rows. A request's duration is tens of seconds on Mooncake, so that rows are hundreds of seconds to an hour long.
 const (
 	fullLengths, quickLengths = 20, 5
-	fullMost, quickMost       = 15_000, 3_000
-	fullLeast, quickLeast     = 3_000, 1_500
+	fullMost, quickMost       = 20_000, 4_000
+	fullLeast, quickLeast     = 4_000, 2_000
 	fullSeeds, quickSeeds     = 10, 3
+	fullScouts, quickScouts   = 2, 1
+
+	wholeTrace = 12_031 // requests of the Mooncake conversation trace, to guess what it costs
+	wholeSeeds = 1      // a seed only spreads its ticks
 )
 
 // batching are the engines of the matrix that batch.
@@ -91,28 +96,33 @@ func matrix() []spec {
 		add(w, false, 16, one("vllm-8192"), .9)
 		add(w, false, 4, one("fifo"), .7)
 	}
-	add("multi-turn", false, 8, all, .7, .9)
-	add("multi-turn", false, 4, one("vllm-2048"), .9)
-	add("multi-turn", false, 16, one("fifo"), .9)
+	add("multi-turn", false, 8, all, .5, .7)
+	add("multi-turn", false, 4, one("vllm-2048"), .5)
+	add("multi-turn", false, 16, one("fifo"), .7)
 	add("reasoning", false, 8, batching, .7, .9)
 	add("reasoning", false, 16, one("vllm-8192"), .9)
 	add("bursty", false, 8, one("vllm-8192"), .7)
 	add("tenant-flood", false, 8, one("vllm-8192"), .7)
 
 	for _, v := range variants {
+		if v.name == whole {
+			continue
+		}
 		m = append(m, spec{Workload: conversation, Engine: "vllm-2048", N: 8, Rho: .9, NoCache: true, Variant: v.name})
 	}
 	for i := range m {
 		s := &m[i]
 		s.quick = quickRows[s.name()]
-		s.Lengths, s.Most, s.Least, s.seeds = fullLengths, fullMost, fullLeast, fullSeeds
+		s.Lengths, s.Most, s.Least, s.seeds, s.scouts = fullLengths, fullMost, fullLeast, fullSeeds, fullScouts
+	}
+	for _, rho := range []float64{.7, 1} { // its name is what says how long it is
+		m = append(m, spec{Workload: conversation, Engine: "fifo", N: 8, Rho: rho, NoCache: true, Variant: whole, Most: wholeTrace, seeds: wholeSeeds, scouts: wholeSeeds, quick: true})
 	}
 	return m
 }
 
 // quickRows are those of a quick run: each workload, each engine, each kind of load once at least.
 var quickRows = map[string]bool{
-	"mooncake-conversation/fifo/n8/rho0.7nc":       true,
 	"mooncake-conversation/fifo/n8/rho1nc":         true,
 	"mooncake-conversation/fifo/n8/rho1.15nc":      true,
 	"mooncake-conversation/vllm-2048/n8/rho0.9nc":  true,
@@ -121,10 +131,8 @@ var quickRows = map[string]bool{
 	"mooncake-synthetic/fifo/n8/rho1nc":            true,
 	"mooncake-synthetic/vllm-2048/n8/rho0.9nc":     true,
 	"azure-code/vllm-2048/n8/rho0.7":               true,
-	"azure-conversation/fifo/n8/rho0.9":            true,
 	"azure-conversation/sglang/n8/rho0.9":          true,
-	"multi-turn/vllm-8192/n8/rho0.9":               true,
-	"multi-turn/fifo/n8/rho0.7":                    true,
+	"multi-turn/vllm-8192/n8/rho0.5":               true,
 	"reasoning/vllm-8192/n8/rho0.9":                true,
 }
 
@@ -136,7 +144,9 @@ func selected(o options) ([]spec, error) {
 			if !s.quick {
 				continue
 			}
-			s.Lengths, s.Most, s.Least, s.seeds = quickLengths, quickMost, quickLeast, quickSeeds
+			if s.Variant != whole {
+				s.Lengths, s.Most, s.Least, s.seeds, s.scouts = quickLengths, quickMost, quickLeast, quickSeeds, quickScouts
+			}
 		}
 		if ok, _ := path.Match(o.only, s.name()); !ok && o.only != "*" {
 			continue

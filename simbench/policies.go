@@ -12,6 +12,7 @@ const (
 	ours kind = iota
 	peer
 	reference
+	bound // not a policy: the lower bound
 )
 
 // policy takes part.

@@ -62,7 +62,7 @@ func (b *bench) head(d document, tables []*table) {
 	d.line("# Routing quality\n")
 	d.line("Written by %s on %s; do not edit.\n", how, m.date)
 	if b.options.quick {
-		d.line("**This is a quick run**: %d rows of %d, %d seeds in the place of %d, and rows that are a fourth as long. It shows who is about where; differences of a few per cent it does not show, nor p99.\n",
+		d.line("**This is a quick run**: %d rows of %d, %d seeds in the place of %d, and rows of 2,000 to 4,000 requests for 8 deployments. It shows who is about where; differences of a few per cent it does not show, nor p99.\n",
 			len(tables), len(matrix()), quickSeeds, fullSeeds)
 	}
 	if b.traces.excerpts() {
@@ -87,7 +87,7 @@ same without any cache. Rows are named by the one that the fleet was set to; "nc
 
 A row is *stable* if under some policy the last third of the requests waits at most 1.5 times as long as the middle third. Of other rows only goodput is
 compared. In a table the best of a column is bold; ratios are to the row's best, with 95 % intervals over seeds, paired: both saw the same requests. All
-policies play the first 2 seeds, and only those within 1.5 times of the best mean or p99 the others.
+policies play the first seeds, and only those that are within 1.5 times of the best mean or p99 there the others.
 
 "(bare)" is an Evenkeel strategy without the router's rule that gives less to deployments whose first tokens come late. Other routers have no such rule
 and always run without it.
@@ -173,8 +173,9 @@ func (b *bench) details(d document, tables []*table) {
 		}
 		d.line("%d requests a seed are measured, %.1f a second over %.0f s, which is %.0f times the p99 of a request's duration under the best policy.\n",
 			first.Requests, t.load.Rate, t.load.Span, t.load.Span/t.entries[0].of(func(o *study.Outcome) float64 { return o.TotalP99 }))
-		if t.bound > 0 {
-			d.line("No policy can have a mean TTFT below %s s.\n", seconds(t.bound))
+		d.line("No policy can have a mean TTFT below %s s.\n", seconds(t.bound))
+		if t.broken != "" {
+			d.line("**%s has: this row is not valid.**\n", t.broken)
 		}
 		t.write(d)
 		d.line("</details>\n")

@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"evenkeel/internal/sim"
 	"evenkeel/internal/sim/study"
+	"evenkeel/internal/sim/yardstick"
 )
 
 // bench is a run of the command.
@@ -22,14 +24,12 @@ type bench struct {
 	versions map[kind]string
 	out      io.Writer
 
-	mu       sync.Mutex
-	began    time.Time
-	rows     int     // that there are
-	over     int     // that are finished
-	work     float64 // of all rows, as guessed
-	worked   float64 // of that, what is over or was there before
-	fresh    float64 // of that, what this run has played
-	requests int     // simulated in this run
+	mu     sync.Mutex
+	began  time.Time
+	rows   int     // that there are
+	over   int     // that are finished
+	work   float64 // of all rows, as guessed
+	worked float64 // of that, what is over or was there before
 }
 
 // played is a row with its results.
@@ -37,7 +37,7 @@ type played struct {
 	spec     spec
 	load     load
 	outcomes map[string][]*study.Outcome // by policy, one for each seed
-	bound    float64                     // mean TTFT that no policy can beat, 0 = not known
+	bounds   []*study.Outcome            // whose mean TTFT no policy can beat, one for each seed
 	requests int
 	seconds  float64
 }
@@ -97,12 +97,8 @@ func (b *bench) play(ctx context.Context, specs []spec) ([]*played, error) {
 // guess is what a row costs, in requests.
 func guess(s *spec) float64 { return float64(s.Most) * float64(s.N) / 8 * float64(s.seeds) }
 
-// scouting seeds are played under every policy, the others only under those that may be the best.
-const (
-	scouting = 2
-	// contender: a policy whose mean or 99th percentile is within this factor of the best one's may be the best.
-	contender = 1.5
-)
+// contender: a policy whose mean or 99th percentile is within this factor of the best one's, in the seeds of scouts, may be the best.
+const contender = 1.5
 
 // row plays one row.
 func (b *bench) row(ctx context.Context, s spec) (*played, error) {
@@ -116,10 +112,15 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 	p := &played{spec: s, outcomes: map[string][]*study.Outcome{}}
 	takes := b.policies
 	for seed := range uint64(s.seeds) {
-		if seed == scouting {
+		if seed == uint64(s.scouts) {
 			takes = b.contenders(p)
 		}
 		prepare := sync.OnceValues(func() (*study.Prepared, error) { return study.Prepare(base, seed+1) })
+		x, err := b.cell(ctx, &s, floor, seed+1, prepare)
+		if err != nil {
+			return nil, err
+		}
+		p.bounds = append(p.bounds, x.Outcome)
 		for _, policy := range takes {
 			r, err := b.cell(ctx, &s, policy, seed+1, prepare)
 			if err != nil {
@@ -172,7 +173,12 @@ func (b *bench) cell(ctx context.Context, s *spec, policy policy, seed uint64, p
 		return nil, err
 	}
 	began := threadTime()
-	o, err := p.Run(policy.Policy, seed, study.Hooks{})
+	var o *study.Outcome
+	if policy.kind == bound {
+		o, err = lowerBound(p, seed)
+	} else {
+		o, err = p.Run(policy.Policy, seed, study.Hooks{})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -181,10 +187,27 @@ func (b *bench) cell(ctx context.Context, s *spec, policy policy, seed uint64, p
 		Load: load{Rho: p.Rho, NoCache: p.NoRho, Hits: p.Work.HitShare, Rate: p.Rate, Span: p.Last.Seconds()},
 	}
 	o.Result = nil // it is large
-	b.mu.Lock()
-	b.requests += p.Row.Requests
-	b.mu.Unlock()
 	return r, b.store.put(r)
+}
+
+// floor stands for what no policy can do better.
+var floor = policy{study.Policy{Name: "lower bound"}, bound}
+
+// lowerBound returns it as the mean time to the first token.
+func lowerBound(p *study.Prepared, seed uint64) (*study.Outcome, error) {
+	source, err := p.Source(seed)
+	if err != nil {
+		return nil, err
+	}
+	var all []sim.Request
+	for r := (sim.Request{}); source.Next(&r); {
+		all = append(all, r)
+	}
+	x, err := yardstick.LowerBound(all, p.Row.Engines, yardstick.Options{BurnIn: p.BurnIn})
+	if err != nil {
+		return nil, err
+	}
+	return &study.Outcome{Policy: floor.Name, Seed: seed, Requests: x.Requests, TTFTMean: x.TTFT()}, nil
 }
 
 // digest is of the trace that a row plays.
@@ -197,7 +220,7 @@ func (b *bench) digest(s *spec) string {
 }
 
 // pilot is the policy that tells how long requests of a row last.
-const pilot = "least_tokens"
+const pilot = "peer:lmetric"
 
 // pilotRequests are played for 8 deployments.
 const pilotRequests = 2_000
@@ -205,14 +228,17 @@ const pilotRequests = 2_000
 // length returns how many requests of a row are played: so many that it lasts spec.Lengths times as long as 99 % of the requests, as a
 // short pilot finds.
 func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error) {
+	if s.Variant == whole {
+		return 0, nil
+	}
 	fleet := float64(s.N) / 8
 	base.Requests = int(math.Ceil(pilotRequests * fleet))
 	p, err := study.Strategy(pilot)
 	if err != nil {
 		return 0, err
 	}
-	p.Name, p.Bare = "pilot", true
-	r, err := b.cell(ctx, s, policy{p, ours}, 1, func() (*study.Prepared, error) { return study.Prepare(base, 1) })
+	p.Name = "pilot"
+	r, err := b.cell(ctx, s, policy{p, peer}, 1, func() (*study.Prepared, error) { return study.Prepare(base, 1) })
 	if err != nil {
 		return 0, err
 	}

@@ -24,8 +24,12 @@ var variants = []variant{
 	{"half-slow", "half of the engines take twice as long", halfSlow},
 	{"small-kv", "caches of 60,000 tokens, and all takes twice as long", smallKV},
 	{"cold", "an engine is replaced by a cold one at half-time", func(r *study.Row) { r.Faults = cold }},
+	{whole, "the trace is played once from its beginning to its end, and all of it is measured", func(r *study.Row) { r.BurnIn = noBurnIn }},
 	{"slows-tenfold", "an engine takes ten times as long from half-time on", func(r *study.Row) { r.Faults = slows }},
 }
+
+// noBurnIn is too short for any request, and not 0, which is the default.
+const noBurnIn = 1e-12
 
 func halfSlow(r *study.Row) {
 	for i := range r.Engines {

@@ -17,6 +17,7 @@ var (
 		ours:      {"internal/strategy"},
 		peer:      {"internal/sim/peers"},
 		reference: {"internal/sim/yardstick"},
+		bound:     {"internal/sim/yardstick"},
 	}
 )
 

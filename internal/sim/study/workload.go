@@ -71,17 +71,15 @@ func (w *Workload) Read(r io.Reader, file string) (err error) {
 	return err
 }
 
-// Lengths and gaps of the conversations that are made up. Six turns and system prompts of a thousand tokens give a hit share like that of
-// chats in the literature, 60 to 80 % with a cache that forgets nothing.
-const (
-	turnsPerSession = 6
-	blockTokens     = 64
-)
+// turnsPerSession is the mean number of turns of the conversations that are made up.
+const turnsPerSession = 6
 
+// conversations are like those with an assistant that has instructions and reads documents: prompts of 8,000 tokens in the mean, of
+// which nine tenths were there in the turn before or in another session's system prompt.
 func conversations(rate float64) sim.SessionOptions {
 	return sim.SessionOptions{
-		Rate: rate / turnsPerSession, Turns: sim.Law{Mean: turnsPerSession, CV: 0.8}, Systems: 200, Zipf: 1, System: sim.Law{Mean: 1200, CV: 0.8},
-		Question: sim.Law{Mean: 300, CV: 1.5}, Answer: sim.Law{Mean: 250, CV: 1}, Gap: sim.Law{Mean: 30, CV: 1}, Block: blockTokens,
+		Rate: rate / turnsPerSession, Turns: sim.Law{Mean: turnsPerSession, CV: 0.8}, Systems: 200, Zipf: 1, System: sim.Law{Mean: 3000, CV: 0.8},
+		Question: sim.Law{Mean: 1200, CV: 1.5}, Answer: sim.Law{Mean: 300, CV: 0.5}, Gap: sim.Law{Mean: 20, CV: 1}, Block: 64,
 	}
 }
 
@@ -115,7 +113,7 @@ func (l *late) Next(r *sim.Request) bool {
 }
 
 func reasoning(seed uint64, rate float64) (sim.Source, error) {
-	return sim.NewPoisson(seed, sim.PoissonOptions{Rate: rate, Prompt: sim.Law{Mean: 800, CV: 1.5}, Output: sim.Law{Mean: 2000, CV: 1.5}})
+	return sim.NewPoisson(seed, sim.PoissonOptions{Rate: rate, Prompt: sim.Law{Mean: 800, CV: 1.5}, Output: sim.Law{Mean: 2000, CV: 0.8}})
 }
 
 func bursty(seed uint64, rate float64) (sim.Source, error) {
