@@ -102,11 +102,12 @@ every decision afterwards.`,
 
 // flagForms says what flags take, by the type that they have for pflag.
 var flagForms = map[string]string{
-	"int":      "a whole number such as 200",
-	"uint64":   "a whole number such as 200",
-	"float64":  "a number such as 0.5",
-	"duration": "a duration with its unit such as 15s or 800ms",
-	"bool":     "true or false",
+	"int":          "a whole number such as 200",
+	"uint64":       "a whole number such as 200",
+	"float64":      "a number such as 0.5",
+	"float64Slice": "numbers such as 2.5,1.25,10",
+	"duration":     "a duration with its unit such as 15s or 800ms",
+	"bool":         "true or false",
 }
 
 // flagError words what is wrong with a flag.

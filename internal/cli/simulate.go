@@ -35,7 +35,7 @@ type simulateFlags struct {
 	seed              uint64
 	seeds             int
 	goalTTFT, goalITL time.Duration
-	asJSON            bool
+	asJSON, list      bool
 	html              string
 	explainDiff       int
 }
@@ -49,27 +49,32 @@ func newSimulate() *cobra.Command {
 that serve runs, and says what each strategy, or each of two configurations, makes of it. All of them see the same
 requests at the same times, so that differences are of the same requests. Equal seeds give equal results.
 
-The traffic is a recorded trace (--trace) or made up (--workload):
-` + workloadList() + `
-A trace is what serve records (docs/trace.md), or has the format of the Mooncake traces (JSON lines) or of the Azure
-traces (CSV). Which it is shows in its first bytes.
+The traffic is recorded (--trace) or made up (--workload). A trace is what serve records, or has the format of the
+Mooncake traces (JSON lines) or of the Azure traces (CSV); which it is shows in its first bytes.
 
-With --strategy, names are compared on engines that are alike. With --baseline and --candidate, each a file or a
-directory of files, two configurations are: endpoints, models, strategies, limits, deadlines, retries and prices are
-theirs, and behind each deployment is an engine. Nothing is connected, and no key is needed.
+With --strategy, strategies are compared on engines that are alike; beside those of serve there are those of other
+routers, whose names begin with peer:. With --baseline and --candidate, each a file or a directory of files, two
+configurations are: endpoints, models, strategies, limits, deadlines, retries and prices are theirs, and behind each
+deployment is an engine. Nothing is connected, and no key is needed.
 
 How fast requests come: --rho says how busy the engines are on average, --rate how many requests come a second, --speed
-how fast a trace is played (2 = in half the time).
-
-Engines: ` + strings.Join(engine.Presets(), ", ") + `.
-Strategies: ` + strings.Join(strategy.Names(), ", ") + `;
-of other routers: ` + list(peerNames()) + `.
-docs/simulate.md says what they are.`,
+how fast a trace is played. --list names the workloads, engines and strategies that there are; docs/simulate.md says
+more of each.`,
 		Example: `  evenkeel simulate --workload multi-turn --strategy least_tokens,round_robin,p2c_ewma
   evenkeel simulate --trace internal/sim/testdata/mooncake_conversation_300.jsonl --strategy round_robin,least_tokens --explain-diff=2
   evenkeel simulate --workload tenant-flood --rate 3 --baseline examples/simulate/before.yaml --candidate examples/simulate/after.yaml --html report.html`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSimulate(cmd, f) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && cmd.Flags().Changed("explain-diff") {
+				return usageError{fmt.Errorf("%s takes no arguments, got %q; a number of requests is written --explain-diff=3", cmd.CommandPath(), args)}
+			}
+			return noArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.list {
+				return listSimulated(cmd.OutOrStdout())
+			}
+			return runSimulate(cmd, f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.trace, "trace", "", "`file` with recorded traffic")
@@ -98,36 +103,49 @@ docs/simulate.md says what they are.`,
 	flags.StringVar(&f.html, "html", "", "write a page with plots to this `file` too")
 	flags.IntVar(&f.explainDiff, "explain-diff", 0, "show the first `requests` that went elsewhere under another strategy than under the first, and why")
 	flags.Lookup("explain-diff").NoOptDefVal = "3"
+	flags.Lookup("price").DefValue = ""
+	flags.BoolVar(&f.list, "list", false, "list workloads, engines and strategies, and simulate nothing")
 	return cmd
 }
 
-// list joins names, in lines that are not too long.
-func list(names []string) string {
+// listSimulated lists what can be simulated, by its flag.
+func listSimulated(out io.Writer) error {
 	var b strings.Builder
-	at := 0
-	for i, name := range names {
-		if i > 0 {
-			b.WriteString(",")
-			if at += len(name) + 2; at > helpWidth {
-				b.WriteString("\n ")
-				at = len(name) + 2
-			}
-			b.WriteString(" ")
+	rows := func(flag string, names []string, summary func(string) string) {
+		wide := 0
+		for _, name := range names {
+			wide = max(wide, len(name))
 		}
-		b.WriteString(name)
+		b.WriteString(flag + "\n")
+		for _, name := range names {
+			b.WriteString(strings.TrimRight(fmt.Sprintf("  %-*s  %s", wide, name, summary(name)), " ") + "\n")
+		}
 	}
-	return b.String()
-}
-
-// workloadList lists what traffic can be made up.
-func workloadList() string {
-	var b strings.Builder
+	summaries := map[string]string{}
+	var workloads, peers []string
 	for _, w := range study.Workloads() {
-		if w.File == "" {
-			fmt.Fprintf(&b, "  %-14s %s\n", w.Name, w.Summary)
+		workloads, summaries[w.Name] = append(workloads, w.Name), w.Summary
+		if w.File != "" {
+			summaries[w.Name] += " (--trace " + w.File + ")"
 		}
 	}
-	return b.String()
+	for _, p := range study.Peers() {
+		peers, summaries[p.Name] = append(peers, p.Name), p.Summary
+	}
+	summary := func(name string) string { return summaries[name] }
+	rows("--workload", workloads, summary)
+	for _, name := range engine.Presets() {
+		c, err := engine.Preset(name)
+		if err != nil {
+			return err
+		}
+		summaries[name] = fmt.Sprintf("%s, a cache of %d tokens in blocks of %d", c.Scheduler, c.Blocks*c.BlockTokens, c.BlockTokens)
+	}
+	rows("--engine", engine.Presets(), summary)
+	rows("--strategy", strategy.Names(), strategy.Summary)
+	rows("--strategy, of other routers", peers, summary)
+	_, err := io.WriteString(out, b.String())
+	return err
 }
 
 // errNothingSimulated says that a simulation was ended before it had anything to tell.
@@ -165,6 +183,9 @@ func runSimulate(cmd *cobra.Command, f simulateFlags) error {
 	}
 	if f.asJSON {
 		err = r.JSON(cmd.OutOrStdout())
+		if r.Note != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), r.Note)
+		}
 		for _, s := range r.Sections {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s\n\n%s", s.Title, s.Text)
 		}

@@ -149,6 +149,9 @@ func (f *simulateFlags) facts(x *experiment) []report.Fact {
 		{Name: "load", Value: busy},
 		{Name: "not measured", Value: fmt.Sprintf("what came in the first %s", brief(p.BurnIn))},
 	}
+	if fact, ok := asRecorded(w.Trace); ok {
+		facts = append(facts, fact)
+	}
 	if f.balancers > 1 {
 		facts = append(facts, report.Fact{Name: "balancers", Value: fmt.Sprintf("%d, which know nothing of each other", f.balancers)})
 	}
@@ -202,7 +205,7 @@ func (f *simulateFlags) presets() (map[string]engine.Config, error) {
 		}
 		c, err := engine.Preset(name)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--engine: %w", err)}
+			return nil, usageError{fmt.Errorf("--engine: there is no preset %q; there are %s", name, strings.Join(engine.Presets(), ", "))}
 		}
 		out[name] = c
 	}
