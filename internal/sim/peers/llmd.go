@@ -36,10 +36,8 @@ type llmdOptions struct {
 var (
 	// llmdDefault is the profile of an EPP without a configuration.
 	llmdDefault = llmdOptions{queue: 2, kv: 2, prefix: 3}
-	// llmdTokens has the token load in the place of the queue.
-	llmdTokens = llmdOptions{tokenLoad: 2, kv: 2, prefix: 3}
-	// llmdSticky is the guide "optimized baseline": the affinity filter, then the token load.
-	llmdSticky = llmdOptions{sticky: true, tokenLoad: 1}
+	// llmdTokens is the guide "optimized baseline": the affinity filter, then the token load.
+	llmdTokens = llmdOptions{sticky: true, tokenLoad: 1}
 	// llmdPrecise is the guide "precise prefix cache routing": the index follows the engines' KV events, and what was routed
 	// counts as cached for 2 s before they come (speculativeIndexing).
 	llmdPrecise = llmdOptions{queue: 2, kv: 2, prefix: 3, noHit: 2, precise: true}

@@ -202,8 +202,8 @@ type rifSample struct {
 }
 
 const (
-	rifSamples = 64
-	rifNearest = 8 // an estimate is the median of so many
+	rifSamples = 256
+	rifNearest = 16 // an estimate is the median of so many
 )
 
 func (l *rifLatency) add(rif int, seconds float64) {
@@ -217,16 +217,24 @@ func (l *rifLatency) add(rif int, seconds float64) {
 
 // at returns the median latency of the samples that came nearest to an RIF, the latest of equals; 0 if there are none.
 func (l *rifLatency) at(rif int) float64 {
-	if len(l.samples) == 0 {
+	var near [rifNearest]rifSample // by how far off they are
+	n := 0
+	off := func(s rifSample) int { return max(s.rif-rif, rif-s.rif) }
+	for k := range l.samples { // the latest first
+		s := l.samples[(l.next+len(l.samples)-1-k)%len(l.samples)]
+		if n == rifNearest && off(s) >= off(near[n-1]) {
+			continue
+		}
+		n = min(n+1, rifNearest)
+		i := n - 1
+		for ; i > 0 && off(s) < off(near[i-1]); i-- {
+			near[i] = near[i-1]
+		}
+		near[i] = s
+	}
+	if n == 0 {
 		return 0
 	}
-	near := make([]rifSample, 0, rifSamples)
-	for i := range l.samples { // the latest first
-		near = append(near, l.samples[(l.next+len(l.samples)-1-i)%len(l.samples)])
-	}
-	off := func(s rifSample) int { return max(s.rif-rif, rif-s.rif) }
-	slices.SortStableFunc(near, func(a, b rifSample) int { return cmp.Compare(off(a), off(b)) })
-	near = near[:min(rifNearest, len(near))]
-	slices.SortFunc(near, func(a, b rifSample) int { return cmp.Compare(a.seconds, b.seconds) })
-	return near[len(near)/2].seconds
+	slices.SortFunc(near[:n], func(a, b rifSample) int { return cmp.Compare(a.seconds, b.seconds) })
+	return near[n/2].seconds
 }

@@ -30,7 +30,7 @@ func (e Entry) New(at sim.Vantage) (sim.Policy, error) {
 	return e.build(at), nil
 }
 
-// ID names an entry among all: "llm-d", "llm-d/sticky".
+// ID names an entry among all: "llm-d", "llm-d/token-load".
 func (e Entry) ID() string {
 	if e.Variant == "" {
 		return e.Name
@@ -52,8 +52,7 @@ const (
 
 var table = []Entry{
 	{"llm-d", "", llmdSource, "queue 2, KV cache 2, prefix 3: the defaults of the endpoint picker", scrapeLLMD, newLLMD(llmdDefault)},
-	{"llm-d", "token-load", llmdSource, "token load 2, KV cache 2, prefix 3", scrapeLLMD, newLLMD(llmdTokens)},
-	{"llm-d", "sticky", llmdGuides + "/optimized-baseline", "who has 80 % of the prompt, until 18 s more wait there; of those the least tokens", 0, newLLMD(llmdSticky)},
+	{"llm-d", "token-load", llmdGuides + "/optimized-baseline", "who has 80 % of the prompt, until 18 s more wait there; of those the least tokens", 0, newLLMD(llmdTokens)},
 	{"llm-d", "precise", llmdGuides + "/precise-prefix-cache-routing", "queue 2, KV cache 2, prefix by KV events 3, spreading of cold requests 2", scrapeLLMD,
 		newLLMD(llmdPrecise)},
 	{"sglang", "", sglangSource, "longest match above 0.3, least loaded if loads differ by 64 and 1.5 ×: the command line's defaults", 0, newSGLang(sglangCLI)},
