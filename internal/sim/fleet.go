@@ -288,7 +288,9 @@ func (f *Fleet) fetch() {
 func (f *Fleet) arrive() {
 	c := f.client()
 	c.request = f.upcoming
-	c.request.Seed = f.policies.Uint64()
+	if seed := f.policies.Uint64(); c.request.Seed == 0 {
+		c.request.Seed = seed
+	}
 	b := f.balancers[0]
 	if n := len(f.balancers); n > 1 {
 		b = f.balancers[f.choices.IntN(n)]

@@ -12,7 +12,7 @@ import (
 // Request is one request of a workload. It is the same whatever becomes of it.
 type Request struct {
 	At           time.Duration // arrival
-	Seed         uint64        // of all that is random about it; the Fleet sets it
+	Seed         uint64        // of all that is random about it; 0 = the Fleet draws one
 	Model        string        // that it asks for, if Options has a Site
 	Tenant       string        // "" = nobody's
 	Session      uint64        // requests of one session have the same, 0 = none
