@@ -189,3 +189,8 @@ func near(got, want float64) error {
 	}
 	return nil
 }
+
+// round is a ranking of nobody, for its random numbers.
+func round(seed uint64) *route.Round {
+	return route.NewRound(sim.Epoch, &route.Facts{Seed: seed}, 0, nil, 0)
+}
