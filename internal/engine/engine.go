@@ -173,20 +173,20 @@ func (e *Engine) Slow(now time.Duration, factor float64) {
 
 // job is a request that the engine has.
 type job struct {
-	Sequence
-	generated int  // tokens out
-	cached    int  // prompt tokens found in the cache when it was first admitted
-	target    int  // tokens to compute before the next token comes: prompt, and after a preemption what was generated
-	kv        int  // tokens computed
-	admitted  bool // it runs
-	counted   bool // it ran before, or does
+	// What each step looks at comes first, side by side.
+	generated int           // tokens out
+	target    int           // tokens to compute before the next token comes: prompt, and after a preemption what was generated
+	kv        int           // tokens computed
+	blocks    int           // blocks it has, held and private
+	last, gap time.Duration // the time of the last token, and the longest time between two
+	admitted  bool          // it runs
+	counted   bool          // it ran before, or does
 	cancelled bool
 
-	last, gap time.Duration // the time of the last token, and the longest time between two
-
+	Sequence
+	cached int   // prompt tokens found in the cache when it was first admitted
 	held   int   // blocks shared with the cache: the first of the sequence
 	tail   int32 // the segment of the cache that they end with
-	blocks int   // blocks it has, held and private
 	slot   int   // of Slots
 }
 

@@ -48,7 +48,10 @@ func (k *blockCache) usage() (used, cached int) { return k.private + k.pinned, k
 func (k *blockCache) room() int { return k.capacity - k.private - k.pinned }
 
 func (k *blockCache) need(j *job, tokens int) int {
-	return max(0, (tokens+k.blockTokens-1)/k.blockTokens-j.blocks)
+	if tokens <= j.blocks*k.blockTokens { // nearly always
+		return 0
+	}
+	return (tokens+k.blockTokens-1)/k.blockTokens - j.blocks
 }
 
 // admit takes all blocks of the target at once: a prompt that is computed in chunks never waits for memory in the middle. The last token

@@ -13,15 +13,17 @@ import (
 // client is one request and the shell of its exchange, as internal/proxy is one over sockets. A client is used again for
 // other requests.
 type client struct {
+	// What each look at a growing answer needs comes first: memory is what a simulation waits for.
+	gen     uint32 // counts its requests: events of an earlier one are void
+	index   int32
+	flights [2]flight
 	x       exchange.Exchange
+
 	plan    exchange.Plan
 	facts   route.Facts
 	request Request
 	ordinal int // among the requests that count; -1 = it does not
-	index   int32
-	gen     uint32 // counts its requests: events of an earlier one are void
 	at      *balancer
-	flights [2]flight
 	dials   int           // jobs that servers were given for it
 	armed   time.Duration // when its next alarm is planned, maybe for an earlier request; -1 = none is
 	waiting bool

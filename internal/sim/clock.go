@@ -11,7 +11,7 @@ type eventKind uint8
 const (
 	arrival    eventKind = iota // the next request of the source comes
 	step                        // a deployment's server has something to report
-	alarm                       // a client's exchange is to be woken
+	alarm                       // a client's exchange is to be woken; gen is not looked at
 	granted                     // a client's ticket has a result
 	endedMain                   // a client's attempt on the main lane is over
 	endedHedge                  // and on the other one
