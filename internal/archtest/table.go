@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"drill":         {"mock"},
 	"sim":           {"engine", "exchange", "route", "strategy", "policy", "quota", "llm", "trace"},
 	"sim/study":     {"sim", "sim/peers", "engine", "exchange", "route", "strategy"},
-	"sim/yardstick": {"sim", "engine"},
+	"sim/yardstick": {"sim", "engine", "route"},
 	"sim/peers":     {"sim", "engine", "route"},
 	"sim/report":    {"sim", "exchange", "route"},
 	"sim/fit":       {"sim", "engine"},

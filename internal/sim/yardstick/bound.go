@@ -12,6 +12,7 @@ import (
 // Options say what is measured.
 type Options struct {
 	BurnIn time.Duration // requests that come before are not measured, as in sim.Options
+	Goal   sim.Goal      // of Reference
 }
 
 // Bound is what no policy can do better, in the mean over the measured requests. Times are in seconds. The package comment says
