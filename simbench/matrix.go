@@ -42,8 +42,8 @@ func (s *spec) name() string {
 // Sizes of rows. A request's duration is tens of seconds on Mooncake, so that rows are hundreds of seconds to an hour long.
 const (
 	fullLengths, quickLengths = 20, 5
-	fullMost, quickMost       = 20_000, 4_000
-	fullLeast, quickLeast     = 4_000, 2_000
+	fullMost, quickMost       = 20_000, 3_000
+	fullLeast, quickLeast     = 4_000, 1_500
 	fullSeeds, quickSeeds     = 10, 3
 	fullScouts, quickScouts   = 2, 1
 

@@ -12,7 +12,7 @@ const (
 	ours kind = iota
 	peer
 	reference
-	bound // not a policy: the lower bound
+	bound // no policy: what none can do better
 )
 
 // policy takes part.
@@ -54,6 +54,9 @@ func policies() ([]policy, error) {
 	}
 	for _, p := range study.Peers() {
 		all = append(all, policy{p, peer})
+	}
+	for _, p := range study.References() {
+		all = append(all, policy{p, reference})
 	}
 	return all, nil
 }

@@ -62,7 +62,7 @@ func (b *bench) head(d document, tables []*table) {
 	d.line("# Routing quality\n")
 	d.line("Written by %s on %s; do not edit.\n", how, m.date)
 	if b.options.quick {
-		d.line("**This is a quick run**: %d rows of %d, %d seeds in the place of %d, and rows of 2,000 to 4,000 requests for 8 deployments. It shows who is about where; differences of a few per cent it does not show, nor p99.\n",
+		d.line("**This is a quick run**: %d rows of %d, %d seeds in the place of %d, and rows of 1,500 to 3,000 requests for 8 deployments. It shows who is about where; differences of a few per cent it does not show, nor p99.\n",
 			len(tables), len(matrix()), quickSeeds, fullSeeds)
 	}
 	if b.traces.excerpts() {

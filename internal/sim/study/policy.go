@@ -4,13 +4,15 @@ import (
 	"strings"
 	"time"
 
+	"evenkeel/internal/engine"
 	"evenkeel/internal/route"
 	"evenkeel/internal/sim"
 	"evenkeel/internal/sim/peers"
+	"evenkeel/internal/sim/yardstick"
 	"evenkeel/internal/strategy"
 )
 
-// Policy is a way to choose that takes part in a study. One of Strategy and Adviser is set.
+// Policy is a way to choose that takes part in a study. One of Strategy, Adviser and Pool is set.
 type Policy struct {
 	Name    string
 	Origin  string // where it is from: a project, file and version; "" = it is Evenkeel's
@@ -24,8 +26,8 @@ type Policy struct {
 	Adviser func(*Row, sim.Vantage) (sim.Policy, error)
 	// Scrape is how often it reads each engine's metrics by default, 0 if it does without.
 	Scrape time.Duration
-	// Reference says that it knows what no router can: it is a yardstick and no peer.
-	Reference bool
+	// Pool, if set, makes one server of all engines: a yardstick that knows all requests and all engines, as no router can.
+	Pool func(engines []engine.Config, requests []sim.Request) (sim.Server, error)
 }
 
 // PeerPrefix begins the names of other routers' policies.
@@ -53,6 +55,20 @@ func Peers() []Policy {
 	var all []Policy
 	for _, e := range peers.Table() {
 		all = append(all, fromPeer(e))
+	}
+	return all
+}
+
+// References returns the yardsticks: the best of them on a row is what knowledge is worth there.
+func References() []Policy {
+	var all []Policy
+	for _, e := range yardstick.Portfolio() {
+		all = append(all, Policy{
+			Name: "reference:" + e.Name, Summary: e.Summary,
+			Pool: func(engines []engine.Config, requests []sim.Request) (sim.Server, error) {
+				return e.Server(engines, requests)
+			},
+		})
 	}
 	return all
 }

@@ -137,11 +137,11 @@ func Prepare(r Row, seed uint64) (*Prepared, error) {
 	case r.Rate > 0:
 		p.Rate = r.Rate
 	case r.Speed > 0:
-		natural, err := r.Workload.natural()
+		recorded, err := natural(r.Workload.Trace)
 		if err != nil {
 			return nil, err
 		}
-		p.Rate = natural * r.Speed * float64(p.Row.Copies)
+		p.Rate = recorded * r.Speed * float64(p.Row.Copies)
 	case r.Basis == NoCache:
 		p.Rate = r.Rho * none
 	default:
@@ -198,4 +198,17 @@ func (p *Prepared) Source(seed uint64) (sim.Source, error) {
 		return nil, err
 	}
 	return &few{s, p.Row.Requests}, nil
+}
+
+// Requests returns all of a seed at once.
+func (p *Prepared) Requests(seed uint64) ([]sim.Request, error) {
+	s, err := p.Source(seed)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]sim.Request, 0, p.Row.Requests)
+	for r := (sim.Request{}); s.Next(&r); {
+		all = append(all, r)
+	}
+	return all, nil
 }

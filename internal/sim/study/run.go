@@ -7,6 +7,7 @@ import (
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/route"
 	"evenkeel/internal/sim"
+	"evenkeel/internal/strategy"
 )
 
 // Outcome is what a policy made of a row with one seed. Times are in seconds.
@@ -103,8 +104,12 @@ func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error
 		Seed: seed, Strategy: policy.Strategy, Stream: true, BurnIn: p.BurnIn, Goal: r.Workload.Goal, Plan: r.Plan, Budget: r.Budget,
 		Balancers: r.Knowledge.Balancers, Scrapes: r.scrapes(policy), Sharing: r.Knowledge.Sharing, BytesPerToken: r.Knowledge.BytesPerToken,
 	}
-	if policy.Bare || policy.Adviser != nil {
+	if policy.Bare || policy.Strategy == nil {
 		o.Router.Health = bare
+	}
+	if policy.Pool != nil {
+		err = p.pool(&o, policy, seed)
+		return o, err
 	}
 	if policy.Adviser != nil {
 		o.Policy = func(v sim.Vantage) (sim.Policy, error) { return policy.Adviser(r, v) }
@@ -123,6 +128,27 @@ func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error
 	}
 	o.Source, err = p.Source(seed)
 	return o, err
+}
+
+// pool puts a yardstick in the place of all deployments.
+func (p *Prepared) pool(o *sim.Options, policy Policy, seed uint64) error {
+	if p.Row.Faults != nil {
+		return fmt.Errorf("%s: it does not know of faults", policy.Name)
+	}
+	requests, err := p.Requests(seed)
+	if err != nil {
+		return err
+	}
+	server, err := policy.Pool(p.Row.Engines, requests)
+	if err != nil {
+		return err
+	}
+	o.Servers = []sim.Server{server}
+	if o.Strategy, err = strategy.New("round_robin", nil); err != nil {
+		return err
+	}
+	o.Source, err = p.Source(seed)
+	return err
 }
 
 // scrapes says how a policy reads metrics.

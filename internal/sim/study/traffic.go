@@ -20,12 +20,12 @@ func (w *Workload) traffic(seed uint64, rate float64, copies int, whole bool) (s
 }
 
 // natural returns the requests per second of a trace as it was recorded.
-func (w *Workload) natural() (float64, error) {
-	p, err := sim.NewReplay(0, w.Trace, sim.ReplayOptions{})
+func natural(t *sim.Trace) (float64, error) {
+	p, err := sim.NewReplay(0, t, sim.ReplayOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("the workload %s: %w", w.Name, err)
+		return 0, err
 	}
-	return float64(len(w.Trace.Rows)) / p.Length().Seconds(), nil
+	return float64(len(t.Rows)) / p.Length().Seconds(), nil
 }
 
 // laps plays a trace over and over. What one lap brings has nothing in common with what another does, or a lap's prompts
@@ -42,17 +42,15 @@ type laps struct {
 
 // newLaps returns a source that begins at a random place of the trace, or at its beginning if it is to be played whole.
 func newLaps(w *Workload, seed uint64, rate float64, copies int, whole bool) (*laps, error) {
-	natural, err := w.natural()
+	l := &laps{trace: w.Trace, rng: rand.New(rand.NewPCG(seed, forLaps))}
+	if n := len(w.Trace.Rows); !whole && n > 0 {
+		l.trace = rotate(w.Trace, l.rng.IntN(n))
+	}
+	recorded, err := natural(l.trace)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the workload %s: %w", w.Name, err)
 	}
-	l := &laps{
-		trace: w.Trace, rng: rand.New(rand.NewPCG(seed, forLaps)),
-		o: sim.ReplayOptions{Copies: copies, Spread: w.Spread, Scale: natural * float64(copies) / rate},
-	}
-	if !whole {
-		l.trace = rotate(w.Trace, l.rng.IntN(len(w.Trace.Rows)))
-	}
+	l.o = sim.ReplayOptions{Copies: copies, Spread: w.Spread, Scale: recorded * float64(copies) / rate}
 	return l, l.next()
 }
 
