@@ -54,10 +54,13 @@ func LowerBound(requests []sim.Request, engines []engine.Config, o Options) (Bou
 	b := Bound{Refused: len(requests) - len(held)}
 	p := newPrefixes(held)
 	w := walk{fleet: f, prefixes: p, requests: held}
+	m := newMemory(engines, held, o.BurnIn)
 	var tasks []task
 	var works float64
 	for i := range held {
-		if held[i].At < o.BurnIn {
+		measured := held[i].At >= o.BurnIn
+		m.request(f, p, int32(i), measured)
+		if !measured {
 			continue
 		}
 		b.Requests++
@@ -72,7 +75,8 @@ func LowerBound(requests []sim.Request, engines []engine.Config, o Options) (Bou
 	}
 	n := float64(b.Requests)
 	inSystem, worked := pooled(tasks, f.speed)
-	b.Alone, b.Evicting = b.Alone/n, b.Evicting/n
+	b.Alone /= n
+	b.Evicting = max(b.Alone, m.mean(b.Evicting/n, n))
 	b.Pooled, b.Spread, b.Work = inSystem/n, (worked+works/2)/n, works/n
 	return b, nil
 }

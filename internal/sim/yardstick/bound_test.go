@@ -341,8 +341,8 @@ func TestBoundHoldsForEveryPlan(t *testing.T) {
 					p.to = append(p.to, to>>i&1)
 				}
 				for _, p.late = range []bool{false, true} {
-					ttft, _ := play(t, requests, engines, p, 0)
-					if b.Beaten(ttft) {
+					ttft, preempted := play(t, requests, engines, p, 0)
+					if b.Beaten(ttft) || preempted == 0 && ttft < b.Evicting*(1-rounding) {
 						t.Fatalf("round %d: %+v takes %v s, bound %+v\n%+v\n%+v", round, p, ttft, b, requests, engines)
 					}
 					best = min(best, ttft)
@@ -369,8 +369,8 @@ func TestBoundHoldsForRandomPlans(t *testing.T) {
 		b := mustBound(t, requests, engines, Options{BurnIn: burnIn})
 		best := math.Inf(1)
 		for range 10 {
-			ttft, _ := play(t, requests, engines, random(r, requests, len(engines)), burnIn)
-			if b.Beaten(ttft) {
+			ttft, preempted := play(t, requests, engines, random(r, requests, len(engines)), burnIn)
+			if b.Beaten(ttft) || burnIn == 0 && preempted == 0 && ttft < b.Evicting*(1-rounding) {
 				t.Fatalf("round %d: %v s, bound %+v\n%+v", round, ttft, b, engines)
 			}
 			best = min(best, ttft)

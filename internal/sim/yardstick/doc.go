@@ -33,6 +33,25 @@
 //  6. What is not measured can only be left out. The requests of the burn-in came before, and what they bring counts as there; their own
 //     work counts as nothing. So each of the bounds holds over any window of arrivals.
 //
+// # What caches cannot keep
+//
+// Evicting adds what is computed again because caches forget. It does not follow from the best order of evictions (Belady), for a policy
+// may let requests wait until like ones come together. Instead:
+//
+//  7. A block is on an engine for a time that begins when it is computed, and all requests but one that find it there have their
+//     first tokens in that time. So between u and t, where u is when the first of them in order of arrival had its first
+//     token, and t when the last of them came, the block takes room, and there are at least as many gaps between arrivals of
+//     requests with this block as there are hits, all between the first one's arrival and t. Over all blocks, the gaps of the hits add up to
+//     at most the room of all engines over the time that is measured, and for each request the time that it waits for its first token times
+//     the blocks that it shares. The mean of these waits is what is to be bounded; so the bound is the mean that fits itself.
+//  8. Keeping the gaps that spare the most for their room, parts of gaps too, is the most that can be spared. What is not spared a request
+//     computes itself, beside what 2 says, but its last block, which it computes in any case.
+//  9. FIFO lets a prompt's blocks be forgotten while it is computed or decodes, and enters them again when that ends: such times need no
+//     room. The first request to ask for what an answer brings counts as finding it.
+//
+// A sequence that is preempted after its first token computes its prompt again at nobody's cost, so that 7 fails; and requests of a burn-in
+// could be left to wait for ever. Hence the two conditions of Evicting, and hence it is not part of [Bound.TTFT].
+//
 // What no bound counts: that decoding takes part in the steps of prompts and fills memory, that a step is not left while it runs,
 // and that an engine has only what was computed on it.
 package yardstick

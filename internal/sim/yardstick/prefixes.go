@@ -11,6 +11,8 @@ type node struct {
 	second int32 // index of the second request with it in its prompt, -1 = there is none
 	passes int32 // requests with it in their prompt
 	answer bool  // some answer brings it
+	again  bool  // an answer brings it that was not the first to
+	last   int32 // index of the last request so far with it in its prompt, -1 = there was none; for memory
 }
 
 // prefixes is the tree of all blocks of a workload. Node 0 is what all first blocks continue.
@@ -37,7 +39,8 @@ func newPrefixes(requests []sim.Request) *prefixes {
 		}
 		for _, h := range requests[i].Output {
 			at = p.enter(at, h, int32(i))
-			p.nodes[at].answer = true
+			n := &p.nodes[at]
+			n.answer, n.again = true, n.again || n.first != int32(i)
 		}
 	}
 	return p
@@ -57,7 +60,7 @@ func (p *prefixes) enter(parent int32, hash uint64, request int32) int32 {
 		return at
 	}
 	at := int32(len(p.nodes))
-	p.nodes = append(p.nodes, node{hash: hash, first: request, second: -1})
+	p.nodes = append(p.nodes, node{hash: hash, first: request, second: -1, last: -1})
 	if p.nodes[parent].child == 0 {
 		p.nodes[parent].child = at
 	} else {
