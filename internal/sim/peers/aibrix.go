@@ -43,6 +43,8 @@ const (
 	aibrixBlocks = 200_000
 	aibrixIdle   = 20 * time.Minute
 	aibrixSweep  = time.Second
+
+	scrapeAIBrix = 50 * time.Millisecond // of those of its policies that read metrics
 )
 
 func newAIBrix(o aibrixOptions) func(sim.Vantage) sim.Policy {
