@@ -24,8 +24,9 @@ const (
 // what was expected.
 //
 // Where an engine told no number of tokens, the prompt has as many as its text suggests, by what was told of others for the same
-// model, and an answer that did not come to its end as many as were expected of it, if that is more than came. If of all prompts
-// exactly one goes on where another one ended, and came after its answer, it is taken to be the next turn, which holds the answer.
+// model, and an answer that did not come to its end as many as were expected of it, if that is more than came. If there is
+// one way alone to go on from where a prompt ended, and the first that takes it came after the answer, it is taken to be the next
+// turn, which holds the answer.
 func ReadRecorded(r io.Reader, file string) (*Trace, error) {
 	rec := recorded{
 		reader: trace.NewReader(r, file), chains: trace.NewChains(), ends: map[*trace.Chain]*end{}, models: map[string]*measured{},
@@ -42,8 +43,8 @@ func ReadRecorded(r io.Reader, file string) (*Trace, error) {
 		rec.add(e)
 	}
 	for _, e := range rec.ends {
-		if !e.many {
-			e.at.next = e.next
+		if e.owner != nil && !e.many {
+			e.owner.next = e.next
 		}
 	}
 	if len(rec.rows) == 0 {
@@ -79,13 +80,15 @@ type told struct {
 	model *measured
 }
 
-// end is a place where a prompt ends.
+// end is a place where prompts end.
 type end struct {
-	at    *told
-	over  time.Time // when its exchange was
-	child *trace.Chain
-	next  *trace.Chain // the first prompt that goes on from there; nil = there is none
-	many  bool         // several prompts end there, or go on from there in several ways: as behind a system prompt
+	last *told
+	over time.Time // when the exchange of last was
+
+	child *trace.Chain // the way on from there; nil = there is none
+	owner *told        // of the first prompt that took it, the turn before
+	next  *trace.Chain // and its chain
+	many  bool         // there are several ways on, as behind a system prompt
 }
 
 // measured is how long the tokens of a model are.
@@ -119,7 +122,7 @@ func (r *recorded) add(e *trace.Entry) {
 	r.rows = append(r.rows, Row{Model: e.Model, Tenant: e.Tenant, Session: e.Session, Recorded: e, told: t})
 }
 
-// place notes where a prompt ends and which ends it goes on from.
+// place notes where a prompt ends, and which ends it goes on from.
 func (r *recorded) place(t *told, e *trace.Entry) {
 	if t.chain == nil {
 		return
@@ -128,17 +131,20 @@ func (r *recorded) place(t *told, e *trace.Entry) {
 		switch from := r.ends[before]; {
 		case from == nil:
 		case from.child == nil:
-			from.child, from.next = c, t.chain
-			from.many = from.many || e.At.Before(from.over)
+			from.child = c
+			if !e.At.Before(from.over) {
+				from.owner, from.next = from.last, t.chain
+			}
 		case from.child != c:
 			from.many = true
 		}
 	}
-	if other := r.ends[t.chain]; other != nil {
-		other.many = true
-		return
+	at := r.ends[t.chain]
+	if at == nil {
+		at = &end{}
+		r.ends[t.chain] = at
 	}
-	r.ends[t.chain] = &end{at: t, over: e.At.Add(e.Total)}
+	at.last, at.over = t, e.At.Add(e.Total)
 }
 
 // count finds how many tokens a recorded request had.

@@ -176,10 +176,15 @@ func TestRecordedSystemPromptIsNoConversation(t *testing.T) {
 		n.write(exchanged(5*time.Second, 900, 100), text(rng, system, 8))
 		n.write(exchanged(6*time.Second, 900, 100), text(rng, system, 8))
 	})
-	f("two end there", false, func(n *notebook, rng *rand.Rand, system []uint64) {
+	f("it is asked again, and goes on from there", false, func(n *notebook, rng *rand.Rand, system []uint64) {
 		n.write(exchanged(0, 400, 100), system)
-		n.write(exchanged(2, 400, 100), system)
+		n.write(exchanged(2*time.Second, 400, 100), system)
 		n.write(exchanged(5*time.Second, 900, 100), text(rng, system, 8))
+	})
+	f("it is asked again later", true, func(n *notebook, rng *rand.Rand, system []uint64) {
+		n.write(exchanged(0, 400, 100), system)
+		n.write(exchanged(5*time.Second, 900, 100), text(rng, system, 8))
+		n.write(exchanged(20*time.Second, 400, 100), system)
 	})
 	f("it came before the answer", false, func(n *notebook, rng *rand.Rand, system []uint64) {
 		n.write(exchanged(0, 400, 100), system)
