@@ -28,6 +28,8 @@ type Core struct {
 type Found struct {
 	Models  []string // what endpoints serve for which the configuration lists nothing
 	Members int      // addresses of each pool's name
+	// KVTokens returns how many tokens the KV cache of an endpoint's engine holds, 0 if it does not say; nil: none does.
+	KVTokens func(endpoint string) int
 }
 
 // NewCore builds the Core of a validated configuration.
@@ -49,6 +51,9 @@ func NewCore(c *config.Config, found Found) (*Core, error) {
 		r := discovery.Report{Reachable: true, Kind: e.Kind}
 		for _, m := range found.Models {
 			r.Models = append(r.Models, discovery.ModelInfo{ID: m})
+		}
+		if found.KVTokens != nil && !hosted(e.Kind) {
+			r.KVTokens = found.KVTokens(e.Name)
 		}
 		reports[e.Name] = r
 	}

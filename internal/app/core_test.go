@@ -26,14 +26,15 @@ deadlines: {first_token: 7s}
 retry: {max_attempts: 5}
 hedge: {enabled: true, models: [small]}
 `)
-	core, err := NewCore(c, Found{Models: []string{"small"}, Members: 2})
+	core, err := NewCore(c, Found{Models: []string{"small"}, Members: 2, KVTokens: func(endpoint string) int { return 1000 * len(endpoint) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pools := map[string][]string{}
+	pools, tokens := map[string][]string{}, map[string]int{}
 	for _, p := range core.Pools {
 		for _, d := range p.Deployments {
 			pools[p.Model] = append(pools[p.Model], d.ID)
+			tokens[d.ID] = d.Limits.Tokens
 		}
 	}
 	members := []string{"pool@198.18.0.1:8000", "pool@198.18.0.2:8000"}
@@ -44,6 +45,9 @@ hedge: {enabled: true, models: [small]}
 		if !slices.Equal(pools[model], want) {
 			t.Errorf("%s is at %q, want %q", model, pools[model], want)
 		}
+	}
+	if tokens["a/big"] != 1000 || tokens[members[0]+"/small"] != 20000 {
+		t.Errorf("limits of tokens %v", tokens)
 	}
 	if got := core.Chains["big"]; !slices.Equal(got, []string{"big", "small"}) {
 		t.Errorf("big is tried as %q", got)

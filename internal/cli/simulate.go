@@ -62,7 +62,7 @@ how fast a trace is played. --list names the workloads, engines and strategies t
 more of each.`,
 		Example: `  evenkeel simulate --workload multi-turn --strategy least_tokens,round_robin,p2c_ewma
   evenkeel simulate --trace internal/sim/testdata/mooncake_conversation_300.jsonl --strategy round_robin,least_tokens --explain-diff=2
-  evenkeel simulate --workload tenant-flood --rate 3 --baseline examples/simulate/before.yaml --candidate examples/simulate/after.yaml --html report.html`,
+  evenkeel simulate --workload tenant-flood --rate 12 --engine vllm-8192,small=dynamo-mock --baseline examples/simulate/before.yaml --candidate examples/simulate/after.yaml --html report.html`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && cmd.Flags().Changed("explain-diff") {
 				return usageError{fmt.Errorf("%s takes no arguments, got %q; a number of requests is written --explain-diff=3", cmd.CommandPath(), args)}

@@ -25,37 +25,35 @@ func (f *simulateFlags) compareConfigurations(x *experiment, row *study.Row) err
 	if err != nil {
 		return err
 	}
-	asked := modelsOf(row.Workload.Trace)
-	if f.model != "" && !slices.Contains(asked, f.model) {
-		asked = append([]string{f.model}, asked...)
-	}
-	for _, c := range []struct {
+	written := []struct {
 		name  string
 		paths []string
-	}{{"baseline", f.baseline}, {"candidate", f.candidate}} {
-		flag := "--" + c.name + " " + strings.Join(c.paths, " ")
-		loaded, err := loadConfiguration(c.paths)
+	}{{"baseline", f.baseline}, {"candidate", f.candidate}}
+	var configs []*config.Config
+	for _, w := range written {
+		c, err := loadConfiguration(w.paths)
 		if err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
+			return fmt.Errorf("--%s %s: %w", w.name, strings.Join(w.paths, " "), err)
 		}
-		if asked == nil {
-			if asked, err = onlyModel(loaded); err != nil {
-				return usageError{fmt.Errorf("%s: %w", flag, err)}
-			}
-		}
-		core, err := app.NewCore(loaded, app.Found{Models: asked, Members: cmp.Or(f.deployments, defaultMembers)})
+		configs = append(configs, c)
+	}
+	if err := f.checkEngines(configs); err != nil {
+		return err
+	}
+	asked, err := f.asked(row.Workload.Trace, configs[0])
+	if err != nil {
+		return usageError{fmt.Errorf("--baseline %s: %w", strings.Join(f.baseline, " "), err)}
+	}
+	for k, w := range written {
+		s, err := f.configured(w.name, configs[k], asked, presets)
 		if err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
+			return fmt.Errorf("--%s %s: %w", w.name, strings.Join(w.paths, " "), err)
 		}
-		s, err := f.configured(c.name, core, asked, presets)
-		if err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
-		}
-		s.origin = strings.Join(c.paths, " ")
+		s.origin = strings.Join(w.paths, " ")
 		x.sides = append(x.sides, s.side)
 		x.priced = x.priced || s.cost != nil
-		x.facts = append(x.facts, report.Fact{Name: c.name, Value: fmt.Sprintf("%s: %s, %s; behind them %s", s.origin, counted(len(s.deployments), "deployment"), s.strategies, tallied(s.kinds))})
-		if row.Engines == nil { // how busy they are is told of the baseline
+		x.facts = append(x.facts, report.Fact{Name: w.name, Value: fmt.Sprintf("%s: %s, %s; behind them %s", s.origin, counted(len(s.deployments), "deployment"), s.strategies, tallied(s.kinds))})
+		if k == 0 { // how busy they are is told of the baseline
 			for _, kind := range s.kinds {
 				row.Engines = append(row.Engines, presets[kind])
 			}
@@ -63,6 +61,18 @@ func (f *simulateFlags) compareConfigurations(x *experiment, row *study.Row) err
 	}
 	x.title = "Simulation of " + x.sides[1].origin + " against " + x.sides[0].origin
 	return nil
+}
+
+// asked lists the models that the traffic asks for. Requests that name none ask for the first.
+func (f *simulateFlags) asked(t *sim.Trace, baseline *config.Config) ([]string, error) {
+	asked := modelsOf(t)
+	if f.model != "" {
+		return append([]string{f.model}, slices.DeleteFunc(asked, func(m string) bool { return m == f.model })...), nil
+	}
+	if asked == nil {
+		return onlyModel(baseline)
+	}
+	return asked, nil
 }
 
 // loadConfiguration reads the files of a configuration as serve does, but for secrets: none is needed, for nothing is connected.
@@ -165,22 +175,31 @@ type configuredSide struct {
 	strategies string
 }
 
-// configured makes the side of a configuration. Requests that name no model ask for the first.
-func (f *simulateFlags) configured(name string, core *app.Core, asked []string, presets map[string]engine.Config) (configuredSide, error) {
-	site, err := siteOf(core, asked)
-	s := configuredSide{side: side{name: name, deployments: site.IDs()}}
+// configured makes the side of a configuration. Requests that name no model ask for the first of asked.
+func (f *simulateFlags) configured(name string, c *config.Config, asked []string, presets map[string]engine.Config) (configuredSide, error) {
+	s := configuredSide{side: side{name: name}}
+	core, err := app.NewCore(c, app.Found{Models: asked, Members: cmp.Or(f.deployments, defaultMembers), KVTokens: func(endpoint string) int {
+		preset := presets[f.kind(endpoint)]
+		return preset.Blocks * preset.BlockTokens
+	}})
 	if err != nil {
 		return s, err
 	}
-	s.strategies = strategiesOf(site)
-	s.kinds = f.kinds(s.deployments)
+	site, err := siteOf(core, asked)
+	if err != nil {
+		return s, err
+	}
+	s.deployments, s.strategies = site.IDs(), strategiesOf(site)
+	for _, id := range s.deployments {
+		endpoint, _, _ := strings.Cut(id, "/")
+		s.kinds = append(s.kinds, f.kind(endpoint))
+	}
 	if len(core.Prices) > 0 {
 		s.cost = func(a *exchange.Attempt) float64 { return attemptCost(core.Prices[a.Deployment], a) }
 	}
 	s.options = func(p *study.Prepared, seed uint64) (o sim.Options, err error) {
-		k := &p.Row.Knowledge
 		o = sim.Options{
-			Seed: seed, Site: site, Balancers: k.Balancers, Router: core.Router, Stream: true, BurnIn: p.BurnIn, Goal: p.Row.Workload.Goal,
+			Seed: seed, Site: site, Balancers: f.balancers, Router: core.Router, Stream: true, BurnIn: p.BurnIn, Goal: p.Row.Workload.Goal,
 			Plan:   exchange.Plan{Repeatable: true, MaxAttempts: core.MaxAttempts, Deadlines: core.Deadlines, Hedge: core.Hedged != nil},
 			Budget: sim.Budget{Ratio: core.Retry.BudgetRatio, Smallest: float64(core.Retry.BudgetMin), Hedges: core.HedgeRatio},
 		}
@@ -218,28 +237,45 @@ func siteOf(core *app.Core, asked []string) (*sim.Site, error) {
 	return site, nil
 }
 
-// kinds says which engine is behind each deployment: what --engine says of its endpoint, or of the pool that this is of, else
-// what it says of all, in turn.
-func (f *simulateFlags) kinds(ids []string) []string {
-	var general []string
-	of := map[string]string{}
+// kind says which engine is behind an endpoint: what --engine says of it, or of the pool that it is of, else of all.
+func (f *simulateFlags) kind(endpoint string) string {
+	pool, _, _ := strings.Cut(endpoint, "@")
+	general := defaultEngine
 	for _, text := range f.engines {
-		if endpoint, name, ok := strings.Cut(text, "="); ok {
-			of[endpoint] = name
-		} else {
-			general = append(general, text)
+		name, preset, ok := strings.Cut(text, "=")
+		switch {
+		case !ok:
+			general = text
+		case name == endpoint || name == pool:
+			return preset
 		}
 	}
-	if general == nil {
-		general = []string{defaultEngine}
+	return general
+}
+
+// checkEngines finds an endpoint in --engine that no configuration has.
+func (f *simulateFlags) checkEngines(configs []*config.Config) error {
+	general := 0
+	for _, text := range f.engines {
+		name, _, ok := strings.Cut(text, "=")
+		if !ok {
+			general++
+			continue
+		}
+		var known []string
+		for _, c := range configs {
+			for i := range c.Endpoints {
+				known = append(known, c.Endpoints[i].Name)
+			}
+		}
+		if !slices.Contains(known, name) {
+			return usageError{fmt.Errorf("--engine %s: no endpoint is named %q%s", text, name, config.DidYouMean(name, known))}
+		}
 	}
-	var kinds []string
-	for i, id := range ids {
-		endpoint, _, _ := strings.Cut(id, "/")
-		pool, _, _ := strings.Cut(endpoint, "@")
-		kinds = append(kinds, cmp.Or(of[endpoint], of[pool], general[i%len(general)]))
+	if general > 1 {
+		return usageError{fmt.Errorf("--engine has %d presets for all endpoints; say which endpoint has which: endpoint=preset", general)}
 	}
-	return kinds
+	return nil
 }
 
 // asking is a source whose requests ask for a model if they name none.

@@ -214,6 +214,8 @@ func TestSimulateErrors(t *testing.T) {
 	bad(2, "give either --strategy, or --baseline", compare("one.yaml", "one.yaml", "--strategy", "least_tokens")...)
 	bad(2, "go together", made("--baseline", file("one.yaml"))...)
 	bad(2, "say which by --model (x, y)", compare("two.yaml", "one.yaml")...)
+	bad(2, `--engine b=fifo: no endpoint is named "b"`, compare("one.yaml", "one.yaml", "--engine", "b=fifo")...)
+	bad(2, "--engine has 2 presets for all endpoints", compare("one.yaml", "one.yaml", "--engine", "fifo,sglang")...)
 	bad(1, `no endpoint serves the model "x"`, compare("one.yaml", "other.yaml")...)
 	bad(1, `no endpoint serves the model "w"`, compare("one.yaml", "one.yaml", "--model", "w")...)
 	bad(1, `bad.yaml:2:1: strategy: unknown strategy "best"`, compare("one.yaml", "bad.yaml")...)

@@ -116,7 +116,7 @@ func (r *Report) figures(b *strings.Builder) {
 		return out
 	}
 	figure("TTFT over time", "Mean of the requests that came in each stretch of time.",
-		timePlot(seconds, 0, over(func(w *Watch) (*timeline, []float64) { return &w.answer, w.waited.over(&w.answer) })))
+		timePlot(roundSeconds, 0, over(func(w *Watch) (*timeline, []float64) { return &w.answer, w.waited.over(&w.answer) })))
 	figure("Goodput over time", "Share of requests answered within the goal ("+goalText(r.Goal)+"), by arrival.",
 		timePlot(wholePercent, 1, over(func(w *Watch) (*timeline, []float64) { return &w.ended, w.good.over(&w.ended) })))
 	figure("Hit share over time", "Share of prompt tokens that a cache held, by arrival.",
@@ -152,7 +152,7 @@ func (r *Report) legend() string {
 
 // distribution plots the share of requests by their TTFT.
 func (r *Report) distribution() plot {
-	p := plot{x: axis{label: "TTFT", word: seconds, log: true}, y: axis{word: wholePercent, high: 1}}
+	p := plot{x: axis{label: "TTFT", word: roundSeconds, log: true}, y: axis{word: wholePercent, high: 1}}
 	low, high := 0.0, 0.0
 	for i := range r.Policies {
 		c := curve{name: r.Policies[i].Name, colour: i}
@@ -172,7 +172,6 @@ func (r *Report) distribution() plot {
 
 // timePlot plots curves over the time of the simulation. The y axis reaches from 0 to high, or to the highest point.
 func timePlot(word func(float64) string, high float64, curves []curve) plot {
-	p := plot{x: axis{label: "time since the start", word: clockTime}, y: axis{word: word}, curves: curves}
 	last, most := 0.0, high
 	for _, c := range curves {
 		for i := range c.xs {
@@ -182,7 +181,7 @@ func timePlot(word func(float64) string, high float64, curves []curve) plot {
 			}
 		}
 	}
-	p.x.low, p.x.high = 0, max(last, 1)
+	p := plot{x: timeAxis(last), y: axis{word: word}, curves: curves}
 	p.y.fit(0, max(most, 1e-6))
 	return p
 }
@@ -245,13 +244,25 @@ func (w *Watch) heat() heat {
 
 func wholePercent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
-// clockTime words a time since the start in its largest unit.
-func clockTime(s float64) string {
+// timeAxis is that of the time since the start, in the unit that suits its end.
+func timeAxis(end float64) axis {
+	unit, name := 1.0, "s"
 	switch {
-	case s >= 7200:
-		return fmt.Sprintf("%.3g h", s/3600)
-	case s >= 300:
-		return fmt.Sprintf("%.3g min", s/60)
+	case end >= 7200:
+		unit, name = 3600, "h"
+	case end >= 300:
+		unit, name = 60, "min"
 	}
-	return fmt.Sprintf("%.3g s", s)
+	return axis{label: "time since the start", high: max(end, 1), unit: unit, word: func(s float64) string { return fmt.Sprintf("%.3g %s", s/unit, name) }}
+}
+
+// roundSeconds words a round duration.
+func roundSeconds(s float64) string {
+	switch {
+	case s == 0 || s >= .9995:
+		return fmt.Sprintf("%.3g s", s)
+	case s >= .9995e-3:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	}
+	return fmt.Sprintf("%.3g us", s*1e6)
 }

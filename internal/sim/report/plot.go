@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -26,12 +27,13 @@ type axis struct {
 	word      func(float64) string
 	log       bool
 	low, high float64
+	unit      float64 // marks are round in multiples of it, unless the axis is logarithmic; 0 = 1
 }
 
 // Sizes of a plot in pixels; it is scaled to the page's width.
 const (
 	plotWidth, plotHeight   = 640, 300
-	leftEdge, rightEdge     = 64, 12
+	leftEdge, rightEdge     = 64, 28
 	topEdge, bottomEdge     = 10, 44
 	tickCount               = 5
 	innerWidth, innerHeight = plotWidth - leftEdge - rightEdge, plotHeight - topEdge - bottomEdge
@@ -143,7 +145,8 @@ func roundStep(x float64) float64 {
 func (a *axis) ticks() []float64 {
 	var out []float64
 	if !a.log {
-		step := roundStep((a.high - a.low) / tickCount)
+		unit := cmp.Or(a.unit, 1)
+		step := unit * roundStep((a.high-a.low)/unit/tickCount)
 		for i := 0; ; i++ {
 			v := a.low + float64(i)*step
 			if v > a.high*(1+1e-9) {
@@ -215,10 +218,9 @@ func (h *heat) svg() string {
 			from = to
 		}
 	}
-	x := axis{word: seconds}
-	x.low, x.high = 0, h.width*float64(columns)
+	x := timeAxis(h.width * float64(columns))
 	for _, v := range x.ticks() {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, heatWord+float64(plotWidth-heatWord-rightEdge)*x.place(v), n*each+tickBelow, escape(clockTime(v)))
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, heatWord+float64(plotWidth-heatWord-rightEdge)*x.place(v), n*each+tickBelow, escape(x.word(v)))
 	}
 	b.WriteString("</svg>")
 	return b.String()

@@ -151,10 +151,13 @@ func (r *Report) byTenant(rows []Row) table {
 			}
 			cells := []string{
 				name, rows[i].Strategy, strconv.Itoa(x.Requests), strconv.Itoa(x.Requests - x.Completed), strconv.Itoa(x.Status429), seconds(x.TTFTMean), seconds(x.TTFTP99),
-				percent(x.Goodput), maybe(x.TTFTChange, func(d float64) string { return signed(d, seconds) }), plusMinus(x.TTFTInterval, seconds),
+				percent(x.Goodput), maybe(x.TTFTChange, func(d float64) string { return signed(d, seconds) }), "",
+			}
+			if x.TTFTChange != nil {
+				cells[len(cells)-1] = plusMinus(x.TTFTInterval, seconds)
 			}
 			if r.Priced {
-				cells = append(cells, maybe(x.Cost, dollars), maybe(x.CostChange, func(d float64) string { return signed(d, dollars) }), plusMinus(x.CostInterval, dollars))
+				cells = append(cells, maybe(x.Cost, dollars), maybe(x.CostChange, func(d float64) string { return signed(d, dollars) }), maybe(x.CostInterval, dollars))
 			}
 			t.rows = append(t.rows, cells)
 		}
