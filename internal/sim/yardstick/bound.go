@@ -26,8 +26,9 @@ type Bound struct {
 	Spread float64 // TTFT: the same, where no prompt is computed faster than on the fastest engine
 	Work   float64 // engine time for prompts, of the fastest engine
 
-	// Evicting is Alone, and what must be computed again because the caches of all engines together cannot keep it. It holds
-	// where no sequence was preempted after its first token, and requests of the burn-in did not wait for longer than the measured ones.
+	// Evicting is Alone, and what must be computed again because the caches of all engines together cannot keep it. It holds where
+	// no sequence was preempted, each request was given to one engine and once, and those of the burn-in did not wait for longer
+	// than the measured ones.
 	Evicting float64
 }
 

@@ -49,8 +49,8 @@
 //  9. FIFO lets a prompt's blocks be forgotten while it is computed or decodes, and enters them again when that ends: such times need no
 //     room. The first request to ask for what an answer brings counts as finding it.
 //
-// A sequence that is preempted after its first token computes its prompt again at nobody's cost, so that 7 fails; and requests of a burn-in
-// could be left to wait for ever. Hence the two conditions of Evicting, and hence it is not part of [Bound.TTFT].
+// What a preempted sequence or a copy of a request computes is not among the misses that 8 counts, and others may find it; and requests
+// of a burn-in could be left to wait for ever. Hence the conditions of Evicting, and hence it is not part of [Bound.TTFT].
 //
 // What no bound counts: that decoding takes part in the steps of prompts and fills memory, that a step is not left while it runs,
 // and that an engine has only what was computed on it.
