@@ -201,9 +201,11 @@ func newJobs() jobs { return jobs{byID: make(map[uint64]*job)} }
 func (js *jobs) has(id uint64) *job { return js.byID[id] }
 
 func (js *jobs) add(now time.Duration, s Sequence) *job {
-	j := &job{}
+	var j *job
 	if n := len(js.spare); n > 0 {
 		j, js.spare = js.spare[n-1], js.spare[:n-1]
+	} else {
+		j = new(job)
 	}
 	*j = job{Sequence: s, target: s.PromptTokens, last: now}
 	js.byID[s.ID] = j

@@ -1,5 +1,7 @@
 package engine
 
+import "math/bits"
+
 // segment is consecutive blocks of a sequence that nothing tells apart: whoever holds one of them holds all, and only the last is
 // continued by others.
 type segment struct {
@@ -16,7 +18,7 @@ type segment struct {
 	chain  int32 // the next segment with the same head in the table
 }
 
-// longestSegment bounds what splitting a segment copies, and the memory that a segment keeps for the next use of its place.
+// longestSegment bounds what splitting a segment copies.
 const longestSegment = 256
 
 // tree finds blocks by what they continue. It holds segments, not blocks: a prompt of a hundred blocks is two or three of them, found,
@@ -31,6 +33,7 @@ type tree struct {
 	shift    int
 	tabled   int // segments in the table
 	blocks   int // in all segments
+	spare    spares
 }
 
 func newTree() tree {
@@ -70,6 +73,11 @@ func (t *tree) common(i int32, in int, hashes []uint64) int {
 func (t *tree) add(parent int32, hashes []uint64, extend bool) (i int32, n int) {
 	if s := &t.segments[parent]; extend && parent != 0 && s.child == 0 && s.others == 0 && len(s.hashes) < longestSegment {
 		n = min(len(hashes), longestSegment-len(s.hashes))
+		if all := len(s.hashes) + n; all > cap(s.hashes) {
+			before := s.hashes
+			s.hashes = append(t.spare.take(all), before...)
+			t.spare.give(before)
+		}
 		s.hashes = append(s.hashes, hashes[:n]...)
 		t.blocks += n
 		return parent, n
@@ -102,11 +110,11 @@ func (t *tree) take(hashes []uint64) int32 {
 		t.segments = append(t.segments, segment{})
 	}
 	s := &t.segments[i]
-	*s = segment{first: hashes[0], hashes: append(s.hashes[:0], hashes...)}
+	*s = segment{first: hashes[0], hashes: append(t.spare.take(len(hashes)), hashes...)}
 	return i
 }
 
-// split makes the first n blocks of segment i a segment of their own, which takes its place, and returns that. Run i keeps the others, and
+// split makes the first n blocks of segment i a segment of their own, which takes its place, and returns that. Segment i keeps the others, and
 // all that it is part of: what holds it, or is at its end, need not know.
 func (t *tree) split(i int32, n int) int32 {
 	front := t.take(t.segments[i].hashes[:n])
@@ -118,7 +126,9 @@ func (t *tree) split(i int32, n int) int32 {
 		at := t.slot(i)
 		*at, f.chain = front, s.chain
 	}
-	s.hashes = s.hashes[:copy(s.hashes, s.hashes[n:])]
+	whole := s.hashes
+	s.hashes = append(t.spare.take(len(whole)-n), whole[n:]...)
+	t.spare.give(whole)
 	s.first, s.parent, s.chain = s.hashes[0], front, 0
 	return front
 }
@@ -135,6 +145,8 @@ func (t *tree) cut(i int32, n int) (gone bool) {
 		return false
 	}
 	t.unused = append(t.unused, i)
+	t.spare.give(s.hashes)
+	s.hashes = nil
 	if p := &t.segments[s.parent]; p.child == i {
 		p.child = 0
 	} else {
@@ -174,4 +186,27 @@ func (t *tree) grow() {
 			i = next
 		}
 	}
+}
+
+// spares is memory for the hashes of segments, by the power of two that is its size: no segment has more than twice what it needs.
+type spares [9][][]uint64 // up to longestSegment
+
+// smallestHashes is the power of two of the least memory that a segment has.
+const smallestHashes = 2
+
+// take returns an empty slice for n of them.
+func (p *spares) take(n int) []uint64 {
+	size := max(bits.Len(uint(n-1)), smallestHashes)
+	free := p[size]
+	if len(free) == 0 {
+		return make([]uint64, 0, 1<<size)
+	}
+	last := free[len(free)-1]
+	p[size] = free[:len(free)-1]
+	return last
+}
+
+func (p *spares) give(s []uint64) {
+	size := bits.Len(uint(cap(s) - 1))
+	p[size] = append(p[size], s[:0])
 }
