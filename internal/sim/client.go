@@ -92,6 +92,9 @@ func (f *Fleet) begin(c *client, b *balancer) {
 		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: f.asked(c), API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
 		PromptBytes: f.promptBytes(r), Prefix: r.Prompt,
 	}
+	if seen := r.Recorded; seen != nil {
+		c.facts.API, c.facts.Stream, c.facts.MaxOutput = seen.API, seen.Stream, seen.MaxOutput
+	}
 	c.x.Reset(b.router, b.budget, &c.plan, &c.facts)
 	if f.o.Policy != nil {
 		f.requests[r.Seed] = r
@@ -100,7 +103,11 @@ func (f *Fleet) begin(c *client, b *balancer) {
 }
 
 func (f *Fleet) promptBytes(r *Request) int {
-	if f.o.BytesPerToken.Mean == 0 {
+	switch {
+	case f.o.BytesPerToken.Mean > 0:
+	case r.Recorded != nil && r.Recorded.Bytes > 0:
+		return r.Recorded.Bytes
+	default:
 		return proseBytes * r.PromptTokens
 	}
 	return int(math.Ceil(f.o.BytesPerToken.draw(f.lengths) * float64(r.PromptTokens)))

@@ -29,7 +29,7 @@ type Options struct {
 	Balancers int           // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
 	Router    route.Options // of each
 	Plan      exchange.Plan // of each request; Models and Notify are the Fleet's
-	Stream    bool          // requests ask for streamed answers
+	Stream    bool          // requests ask for streamed answers; recorded ones do if they did
 	// BytesPerToken is how many bytes of text a token of a prompt is, for each request anew: what balancers see is bytes. A mean
 	// of 0 is 4 for all, as in English prose.
 	BytesPerToken Law

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/route"
 	"evenkeel/internal/trace"
 )
 
@@ -218,6 +219,35 @@ func TestRecordedTokens(t *testing.T) {
 	f(trace.Entry{Model: "m", Bytes: 800, Result: exchange.Refused, ExpectedInput: 300, ExpectedOutput: 90}, 200, 90)
 	f(trace.Entry{Model: "m", Bytes: 800, Result: exchange.Refused}, 200, 1)
 	f(trace.Entry{Model: "m", Result: exchange.Complete, Attempts: []trace.Attempt{{Deployment: "a/m", Input: 5}}}, 5, 1)
+}
+
+// A balancer of the simulation knows what the one that recorded knew.
+func TestRecordedFacts(t *testing.T) {
+	n := newNotebook()
+	e := exchanged(0, 500, 20)
+	e.API, e.Stream, e.MaxOutput, e.Bytes, e.Tenant = "messages", true, 64, 1800, "team"
+	n.write(e, nil)
+	n.write(exchanged(time.Second, 300, 5), nil)
+	source, err := NewReplay(1, n.read(t), ReplayOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts []route.Facts
+	f := mustFleet(t, Options{
+		Servers: queues(t, 1), Strategy: mustStrategy(t, "round_robin"), Plan: onlyOnce, Source: source, Stream: true,
+		Record: func(r *Request, rec *exchange.Record) {
+			facts = append(facts, rec.Facts)
+			if r.Recorded == nil || r.Recorded.Bytes != rec.Facts.PromptBytes {
+				t.Errorf("%+v came of %+v", rec.Facts, r.Recorded)
+			}
+		},
+	})
+	if err := f.Finish(time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if len(facts) != 2 || facts[0].API != "messages" || !facts[0].Stream || facts[0].MaxOutput != 64 || facts[0].Tenant != "team" || facts[1].Stream || facts[1].PromptBytes != 1200 {
+		t.Errorf("%+v", facts)
+	}
 }
 
 func TestRecordedErrors(t *testing.T) {
