@@ -148,8 +148,8 @@ func listSimulated(out io.Writer) error {
 	return err
 }
 
-// errNothingSimulated says that a simulation was ended before it had anything to tell.
-var errNothingSimulated = errors.New("interrupted before anything was simulated")
+// errNothingMeasured says that a simulation was ended before it had anything to tell.
+var errNothingMeasured = errors.New("interrupted before anything was measured")
 
 func runSimulate(cmd *cobra.Command, f simulateFlags) error {
 	x, err := f.experiment()

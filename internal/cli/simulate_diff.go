@@ -79,7 +79,11 @@ func (s *side) again(ctx context.Context, p *study.Prepared, seed uint64, wanted
 func tellDifference(a, b *side, x, y told, ordinal int) string {
 	var t strings.Builder
 	q := &x.request
-	fmt.Fprintf(&t, "request %d at %s: %d tokens in, %d out", ordinal+1, clockOf(q.At), q.PromptTokens, q.OutputTokens)
+	fmt.Fprintf(&t, "request %d", ordinal+1)
+	if q.Recorded != nil {
+		fmt.Fprintf(&t, " (%s)", q.Recorded.ID)
+	}
+	fmt.Fprintf(&t, " at %s: %d tokens in, %d out", clockOf(q.At), q.PromptTokens, q.OutputTokens)
 	if q.Tenant != "" {
 		t.WriteString(", tenant " + q.Tenant)
 	}

@@ -67,7 +67,7 @@ func (x *experiment) run(ctx context.Context, bar *bar) (*report.Report, error) 
 				break // whole seeds alone can be put together
 			}
 			if runs == nil || runs[0].Result.TTFT.Count() == 0 {
-				return nil, errNothingSimulated
+				return nil, fmt.Errorf("%w: %.0f %% of the time were simulated, and --burn-in is %.0f %%", errNothingMeasured, 100*done, 100*float64(p.BurnIn)/float64(p.Last))
 			}
 			r.Note = fmt.Sprintf("Interrupted: the first %.0f %% of the time were simulated, and requests that still ran are not counted.", 100*done)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/trace"
 )
 
 // excerpt is a trace that is in the repository.
@@ -346,7 +350,7 @@ func TestSimulateInterrupted(t *testing.T) {
 	if text, err := interrupted(runSlices + 20); err != nil || !strings.Contains(text, "Interrupted: 1 of 2 seeds were simulated") {
 		t.Errorf("in the second seed: %v\n%s", err, text)
 	}
-	if text, err := interrupted(1); err != errNothingSimulated {
+	if text, err := interrupted(1); !errors.Is(err, errNothingMeasured) {
 		t.Errorf("at once: %v\n%s", err, text)
 	}
 }
@@ -371,5 +375,54 @@ func TestSimulateList(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
+	}
+}
+
+// recordedTrace is what a balancer might have recorded: two tenants, who ask for two models.
+func recordedTrace() string {
+	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	lines := trace.AppendHeader(nil, &trace.Header{Version: trace.Version, Key: "k", BlockBytes: 256})
+	for i := range 400 {
+		e := trace.Entry{
+			At: begun.Add(time.Duration(i) * 500 * time.Millisecond), ID: fmt.Sprintf("ek-%d", i), API: "chat", Model: []string{"big", "small"}[i%2], Tenant: []string{"ann", "bob", "ann"}[i%3],
+			Stream: true, Bytes: 8000, Result: exchange.Complete, Status: 200, First: 200 * time.Millisecond, Total: 2 * time.Second,
+		}
+		e.Attempts = []trace.Attempt{{Deployment: "a/" + e.Model, Strategy: "round_robin", Eligible: 2, TTFT: e.First, Took: e.Total, Input: 2000, Output: 50}}
+		if i%100 == 99 {
+			e.Result, e.Status, e.First, e.Attempts = exchange.Refused, 429, 0, nil
+		}
+		lines = trace.Append(lines, &e)
+	}
+	return string(lines)
+}
+
+// Recorded traffic asks for the models that it asked for, in the names of its tenants, and what it met is told beside.
+func TestSimulateRecorded(t *testing.T) {
+	file := in(t, map[string]string{
+		"traffic.jsonl": recordedTrace(),
+		"before.yaml":   "endpoints: {a: {url: 'http://a:1'}, b: {url: 'http://b:1', models: [small]}}\nmodels: {big: {providers: [{name: a, price: {output: 10}}]}}",
+		"after.yaml":    "endpoints: {a: {url: 'http://a:1'}}\nmodels: {big: {providers: [{name: a, limits: {rpm: 20}, price: {output: 10}}]}}\ndeadlines: {deadline: 1s}",
+	})
+	args := []string{"--trace", file("traffic.jsonl"), "--baseline", file("before.yaml"), "--candidate", file("after.yaml")}
+	text := simulated(t, args...)
+	for _, want := range []string{
+		"as recorded   TTFT mean 200 ms, p50 200 ms, p99 200 ms; 4 failed, 4 of them by a 429",
+		"before.yaml: 3 deployments, least_tokens", "after.yaml: 2 deployments, least_tokens", "400 in 200 s",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	rows := rowsOf(t, args...)
+	before, after := rows["baseline"], rows["candidate"]
+	var names []any
+	for _, x := range after["tenants"].([]any) {
+		names = append(names, x.(map[string]any)["tenant"])
+	}
+	if fmt.Sprint(names) != "[ann bob]" || before["failed"] != 0. || after["failed"].(float64) < 80 {
+		t.Errorf("tenants %v; before %v, after %v", names, before, after)
+	}
+	if x := before["versus"]; x != nil {
+		t.Errorf("the baseline differs from %v", x)
 	}
 }
