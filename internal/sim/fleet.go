@@ -26,10 +26,14 @@ type Options struct {
 	Site      *Site
 	Scrapes   Scrapes
 	Sharing   Sharing
-	Balancers int           // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
-	Router    route.Options // of each
-	Plan      exchange.Plan // of each request; Models and Notify are the Fleet's
-	Stream    bool          // requests ask for streamed answers; recorded ones do if they did
+	Balancers int // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
+	// Subset, if not nil, says which deployments a balancer knows, in order; else each knows all. Orders (Leaving, Coming) reach those who know it.
+	Subset func(balancer int) []Member
+	// Shares are the parts of all requests that come to each balancer, in any unit; nil = equal ones.
+	Shares []float64
+	Router route.Options // of each
+	Plan   exchange.Plan // of each request; Models and Notify are the Fleet's
+	Stream bool          // requests ask for streamed answers; recorded ones do if they did
 	// BytesPerToken is how many bytes of text a token of a prompt is, for each request anew: what balancers see is bytes. A mean
 	// of 0 is 4 for all, as in English prose.
 	BytesPerToken Law
@@ -98,6 +102,7 @@ type Fleet struct {
 	m           measure
 	policies    *rand.Rand
 	choices     *rand.Rand
+	shares      []float64  // cumulative, nil = equal
 	lengths     *rand.Rand // of prompts, in bytes
 	reports     []Report
 	shared      []shared            // in the order in which they are heard
@@ -141,6 +146,8 @@ func New(o Options) (*Fleet, error) {
 		f.loads = append(f.loads, &d.load)
 		f.byID[d.id] = d.index
 	}
+	f.shares = cumulate(o.Shares)
+	var pools []route.PoolSpec
 	for i := range o.Balancers {
 		b := &balancer{index: int32(i), router: route.New(o.Router), budget: exchange.NewBudget(o.Budget.Ratio, o.Budget.Smallest)}
 		b.budget.Hedges(o.Budget.Hedges)
@@ -148,7 +155,16 @@ func New(o Options) (*Fleet, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := b.router.Adopt(wall(0), o.pools(s)); err != nil {
+		if pools == nil || o.Policy != nil {
+			pools = o.pools(s)
+		}
+		knows := pools
+		if o.Subset != nil {
+			if knows, err = subset(pools, o.Subset(i)); err != nil {
+				return nil, fmt.Errorf("balancer %d: %w", i, err)
+			}
+		}
+		if _, err := b.router.Adopt(wall(0), knows); err != nil {
 			return nil, err
 		}
 		f.balancers = append(f.balancers, b)
@@ -189,6 +205,9 @@ func (o *Options) check() error {
 		}
 	}
 	if err := o.BytesPerToken.check("bytes per token"); err != nil && o.BytesPerToken != (Law{}) {
+		return err
+	}
+	if err := o.checkBalancers(); err != nil {
 		return err
 	}
 	for i, x := range o.Faults {
@@ -291,10 +310,7 @@ func (f *Fleet) arrive() {
 	if seed := f.policies.Uint64(); c.request.Seed == 0 {
 		c.request.Seed = seed
 	}
-	b := f.balancers[0]
-	if n := len(f.balancers); n > 1 {
-		b = f.balancers[f.choices.IntN(n)]
-	}
+	b := f.comesTo()
 	f.fetch()
 	f.m.counts.Arrived++
 	c.ordinal = -1
@@ -357,7 +373,7 @@ func (f *Fleet) befall(x *Fault) {
 			order = route.Automatic
 		}
 		for _, b := range f.balancers {
-			if err := b.router.Override(wall(f.now), "deployment", d.id, order); err != nil {
+			if err := b.router.Override(wall(f.now), "deployment", d.id, order); err != nil && f.o.Subset == nil {
 				panic("BUG: sim: " + err.Error())
 			}
 		}
