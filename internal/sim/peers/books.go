@@ -24,6 +24,14 @@ type books struct {
 	who    []int // deployment of each candidate
 	slot   []int // candidate of each deployment, -1 = none
 	cached []int // tokens of the prompt that each deployment is believed to have
+	looked look  // what cached is about
+}
+
+// look is what was looked up, and when: what a round has found need not be looked for again when its attempt is sent.
+type look struct {
+	seed  uint64 // of the request
+	now   time.Duration
+	clock uint64 // of the index
 }
 
 // worker is a deployment in the books.
@@ -92,6 +100,14 @@ func (b *books) round(r *route.Round) ask {
 
 // lookup fills cached.
 func (b *books) lookup(now time.Duration, q *sim.Request) {
+	l := look{seed: q.Seed, now: now}
+	if b.index != nil {
+		l.clock = b.index.clock
+	}
+	if l == b.looked && q.Seed != 0 {
+		return
+	}
+	b.looked = l
 	if b.index != nil {
 		b.index.learn(q.BlockTokens)
 		b.index.match(now, q.Prompt, b.cached)

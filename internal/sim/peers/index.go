@@ -1,18 +1,29 @@
 package peers
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // index is what a router believes to be in the caches of deployments: the prefixes of what it sent them. Like the workload it
 // tells prefixes apart by the hash chain of their blocks. It forgets the least recently used block first, and of one prefix
 // the last: a prefix loses its end before its head.
 type index struct {
-	o indexOptions
+	o           indexOptions
+	deployments int
 
 	step int // blocks of the workload in one of the index; 0 = nothing is known of the workload yet
 	size int // tokens of one of the index
 
-	first map[uint64]int32 // by hash, the first of the entries that are about it
-	// entries[0] is none; the others are one for each block at each deployment.
+	// For each hash there is a set of deployments, words long, in holders.
+	sets        map[uint64]int32 // by hash, the first word
+	holders     []uint64
+	unusedSets  []int32
+	words       int
+	alive, mask []uint64 // scratch
+
+	// For each deployment that holds a hash there is an entry; entries[0] is none.
+	where   map[held]int32
 	entries []entry
 	unused  []int32
 	lists   []list // by deployment; only one if the room is pooled
@@ -26,13 +37,17 @@ type indexOptions struct {
 	room   int           // tokens that a deployment's part may hold, 0 = no limit
 	pooled bool          // room is for all deployments together
 	every  time.Duration // from one look at the room to the next; 0 = always
-	idle   time.Duration // what was not used for so long is forgotten; 0 = never
+	idle   time.Duration // what was not used for longer is forgotten; 0 = never
+}
+
+// held is a block at a deployment.
+type held struct {
+	hash       uint64
+	deployment int32
 }
 
 type entry struct {
-	hash         uint64
-	deployment   int32
-	sibling      int32 // another deployment's for the same hash
+	held
 	older, newer int32
 	used         time.Duration
 	stamp        uint64 // orders what was used at one time
@@ -44,10 +59,15 @@ type list struct {
 }
 
 func newIndex(deployments int, o indexOptions) *index {
+	lists := deployments
 	if o.pooled {
-		deployments = 1
+		lists = 1
 	}
-	return &index{o: o, first: map[uint64]int32{}, entries: make([]entry, 1), lists: make([]list, deployments)}
+	words := (deployments + 63) / 64
+	return &index{
+		o: o, deployments: deployments, sets: map[uint64]int32{}, words: words, alive: make([]uint64, words), mask: make([]uint64, words),
+		where: map[held]int32{}, entries: make([]entry, 1), lists: make([]list, lists),
+	}
 }
 
 // learn sets the size of the workload's blocks. It is the same for all requests that have any.
@@ -58,26 +78,41 @@ func (x *index) learn(blockTokens int) {
 	}
 }
 
-func (x *index) stale(e *entry, now time.Duration) bool { return x.o.idle > 0 && now-e.used > x.o.idle }
-
 // match sets tokens[d], for each deployment d, to how many tokens at the beginning of the prompt it is believed to have.
 func (x *index) match(now time.Duration, chain []uint64, tokens []int) {
 	clear(tokens)
 	if x.step == 0 {
 		return
 	}
-	for depth, i := 0, x.step-1; i < len(chain); depth, i = depth+x.size, i+x.step {
-		found := false
-		for e := x.first[chain[i]]; e != 0; e = x.entries[e].sibling {
-			en := &x.entries[e]
-			if tokens[en.deployment] == depth && !x.stale(en, now) {
-				tokens[en.deployment] = depth + x.size
-				found = true
-			}
+	x.expire(now)
+	for d := range x.deployments {
+		x.alive[d/64] |= 1 << (d % 64)
+	}
+	depth := 0
+	for i := x.step - 1; i < len(chain); i += x.step {
+		set, ok := x.sets[chain[i]]
+		if !ok {
+			break
 		}
-		if !found {
+		left := uint64(0)
+		for w, have := range x.holders[set : int(set)+x.words] {
+			lost := x.alive[w] &^ have
+			for ; lost != 0; lost &= lost - 1 {
+				tokens[64*w+bits.TrailingZeros64(lost)] = depth
+			}
+			x.alive[w] &= have
+			left |= x.alive[w]
+		}
+		if left == 0 {
 			return
 		}
+		depth += x.size
+	}
+	for w, left := range x.alive {
+		for ; left != 0; left &= left - 1 {
+			tokens[64*w+bits.TrailingZeros64(left)] = depth
+		}
+		x.alive[w] = 0
 	}
 }
 
@@ -88,19 +123,43 @@ func (x *index) latest(chain []uint64, among func(deployment int) bool) (deploym
 	if x.step == 0 {
 		return
 	}
+	clear(x.mask)
+	for d := range x.deployments {
+		if among(d) {
+			x.mask[d/64] |= 1 << (d % 64)
+		}
+	}
+	end := -1 // of the longest prefix that anyone has
 	for i := x.step - 1; i < len(chain); i += x.step {
-		at, stamp := -1, uint64(0)
-		for e := x.first[chain[i]]; e != 0; e = x.entries[e].sibling {
-			if en := &x.entries[e]; en.stamp > stamp && among(int(en.deployment)) {
-				at, stamp = int(en.deployment), en.stamp
-			}
+		set, ok := x.sets[chain[i]]
+		if !ok || !x.anyOf(set) {
+			break
 		}
-		if at < 0 {
-			return
+		end, tokens = i, tokens+x.size
+	}
+	if end < 0 {
+		return
+	}
+	stamp := uint64(0)
+	for d := range x.deployments {
+		if x.mask[d/64]>>(d%64)&1 == 0 {
+			continue
 		}
-		deployment, tokens = at, tokens+x.size
+		if e := x.where[held{chain[end], int32(d)}]; e != 0 && x.entries[e].stamp > stamp {
+			deployment, stamp = d, x.entries[e].stamp
+		}
 	}
 	return
+}
+
+// anyOf reports whether a set has anyone of mask.
+func (x *index) anyOf(set int32) bool {
+	for w, have := range x.holders[set : int(set)+x.words] {
+		if have&x.mask[w] != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // insert notes that a deployment was sent a prompt.
@@ -109,9 +168,30 @@ func (x *index) insert(now time.Duration, chain []uint64, deployment int) {
 		return
 	}
 	for i := len(chain)/x.step*x.step - 1; i >= 0; i -= x.step { // the head is the last to be used, and so the last to go
-		x.use(now, chain[i], int32(deployment))
+		x.use(now, held{chain[i], int32(deployment)})
 	}
-	x.sweep(now)
+	x.expire(now)
+	if now-x.swept < x.o.every {
+		return
+	}
+	x.swept = now
+	for i := range x.lists {
+		for l := &x.lists[i]; x.o.room > 0 && l.len*x.size > x.o.room; {
+			x.forget(l, l.oldest)
+		}
+	}
+}
+
+// expire forgets what was not used for too long.
+func (x *index) expire(now time.Duration) {
+	if x.o.idle == 0 {
+		return
+	}
+	for i := range x.lists {
+		for l := &x.lists[i]; l.oldest != 0 && now-x.entries[l.oldest].used > x.o.idle; {
+			x.forget(l, l.oldest)
+		}
+	}
 }
 
 func (x *index) list(deployment int32) *list {
@@ -122,24 +202,13 @@ func (x *index) list(deployment int32) *list {
 }
 
 // use makes an entry the newest of its list.
-func (x *index) use(now time.Duration, hash uint64, deployment int32) {
-	first := x.first[hash]
-	i := first
-	for i != 0 && x.entries[i].deployment != deployment {
-		i = x.entries[i].sibling
-	}
-	l := x.list(deployment)
+func (x *index) use(now time.Duration, h held) {
+	l := x.list(h.deployment)
+	i := x.where[h]
 	if i != 0 {
 		x.unlink(l, i)
 	} else {
-		if n := len(x.unused); n > 0 {
-			i, x.unused = x.unused[n-1], x.unused[:n-1]
-		} else {
-			i = int32(len(x.entries))
-			x.entries = append(x.entries, entry{})
-		}
-		x.entries[i] = entry{hash: hash, deployment: deployment, sibling: first}
-		x.first[hash] = i
+		i = x.enter(h)
 	}
 	e := &x.entries[i]
 	x.clock++
@@ -152,6 +221,30 @@ func (x *index) use(now time.Duration, hash uint64, deployment int32) {
 	}
 	l.newest = i
 	l.len++
+}
+
+// enter makes a new entry, and puts the deployment into the set of the hash.
+func (x *index) enter(h held) int32 {
+	i := int32(len(x.entries))
+	if n := len(x.unused); n > 0 {
+		i, x.unused = x.unused[n-1], x.unused[:n-1]
+	} else {
+		x.entries = append(x.entries, entry{})
+	}
+	x.entries[i] = entry{held: h}
+	x.where[h] = i
+	set, ok := x.sets[h.hash]
+	if !ok {
+		if n := len(x.unusedSets); n > 0 {
+			set, x.unusedSets = x.unusedSets[n-1], x.unusedSets[:n-1]
+		} else {
+			set = int32(len(x.holders))
+			x.holders = append(x.holders, make([]uint64, x.words)...)
+		}
+		x.sets[h.hash] = set
+	}
+	x.holders[int(set)+int(h.deployment)/64] |= 1 << (h.deployment % 64)
+	return i
 }
 
 func (x *index) unlink(l *list, i int32) {
@@ -169,37 +262,20 @@ func (x *index) unlink(l *list, i int32) {
 	l.len--
 }
 
-// sweep forgets what is too old or too much.
-func (x *index) sweep(now time.Duration) {
-	if x.o.every > 0 {
-		if now-x.swept < x.o.every {
-			return
-		}
-		x.swept = now
-	}
-	for i := range x.lists {
-		l := &x.lists[i]
-		for l.oldest != 0 && (x.o.room > 0 && l.len*x.size > x.o.room || x.stale(&x.entries[l.oldest], now)) {
-			x.forget(l, l.oldest)
-		}
-	}
-}
-
 func (x *index) forget(l *list, i int32) {
 	x.unlink(l, i)
-	e := &x.entries[i]
-	if first := x.first[e.hash]; first != i {
-		before := first
-		for x.entries[before].sibling != i {
-			before = x.entries[before].sibling
-		}
-		x.entries[before].sibling = e.sibling
-	} else if e.sibling != 0 {
-		x.first[e.hash] = e.sibling
-	} else {
-		delete(x.first, e.hash)
-	}
+	h := x.entries[i].held
+	delete(x.where, h)
 	x.unused = append(x.unused, i)
+	set := x.sets[h.hash]
+	x.holders[int(set)+int(h.deployment)/64] &^= 1 << (h.deployment % 64)
+	for _, have := range x.holders[set : int(set)+x.words] {
+		if have != 0 {
+			return
+		}
+	}
+	delete(x.sets, h.hash)
+	x.unusedSets = append(x.unusedSets, set)
 }
 
 // tokens returns how much a deployment's part holds.

@@ -114,6 +114,22 @@ func TestIndexForgets(t *testing.T) {
 	if n := idle.tokens(0); n != 10 {
 		t.Errorf("%d tokens, want the 10 that were used", n)
 	}
+
+	wide := newIndex(130, indexOptions{room: 20}) // sets of three words
+	wide.learn(10)
+	for d := range 130 {
+		wide.insert(0, []uint64{1, 2 + uint64(d)%2}, d)
+	}
+	wide.insert(1, []uint64{1, 2, 3}, 129)
+	got := matched(wide, 1, 130, 1, 2, 3)
+	for d, n := range got {
+		if want := 20 - 10*(d%2); d != 129 && n != want || d == 129 && n != 20 {
+			t.Errorf("deployment %d of 130: %d tokens", d, n)
+		}
+	}
+	if d, n := wide.latest([]uint64{1, 2}, func(int) bool { return true }); d != 129 || n != 20 {
+		t.Errorf("the last of 130: %d with %d tokens", d, n)
+	}
 }
 
 // TestIndexAgainstLists: the index says what a plain list of what was used says, whatever comes.
@@ -151,8 +167,8 @@ func TestIndexAgainstLists(t *testing.T) {
 			}
 		}
 	}
-	if n := len(x.entries) - 1 - len(x.unused); n > deployments*room || len(x.first) > n {
-		t.Errorf("%d entries in use and %d hashes, want at most %d", n, len(x.first), deployments*room)
+	if n := len(x.entries) - 1 - len(x.unused); n > deployments*room || n != len(x.where) || len(x.sets) > n || len(x.holders)-len(x.unusedSets) != len(x.sets) {
+		t.Errorf("%d entries in use, %d found and %d sets, want at most %d", n, len(x.where), len(x.sets), deployments*room)
 	}
 }
 
