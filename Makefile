@@ -12,7 +12,7 @@ TOOL    := go tool -modfile=tools/go.mod
 BUDGETS := $(addprefix ./internal/,app ledger llm mock proxy strategy telemetry upstream)
 
 # Packages with simulations, each in one goroutine: the race detector would find nothing and take eight times as long.
-SIMULATED := $(addprefix ./internal/,exchange route sim strategy)
+SIMULATED := $(addprefix ./internal/,exchange route sim sim/study strategy)
 
 comma     := ,
 PGOCELLS  := small,paced,burst,prompt-64k,tls-small

@@ -54,20 +54,6 @@ func TestStudent(t *testing.T) {
 	}
 }
 
-// TestOneSeed: batch means within one run tell a difference that seeds cannot.
-func TestOneSeed(t *testing.T) {
-	p := mustPrepare(t, Row{Workload: conversation(t), Engine: "fifo", N: 4, Rho: .8, Requests: 3000}, 1)
-	a, b := mustRun(t, p, mustPolicy(t, "round_robin"), 1), mustRun(t, p, mustPolicy(t, "least_tokens"), 1)
-	d := Difference([]*Outcome{a}, []*Outcome{b})
-	if math.Abs(d.Estimate-(a.TTFTMean-b.TTFTMean)) > .2*d.Estimate || !(d.Low > 0) || math.IsInf(d.High, 0) {
-		t.Errorf("round robin waits %.3f s, least_tokens %.3f: difference %+v", a.TTFTMean, b.TTFTMean, d)
-	}
-	r := Ratio([]*Outcome{a}, []*Outcome{b}, MeanTTFT)
-	if !near(r.Estimate, a.TTFTMean/b.TTFTMean) || !(r.Low > 1 && r.Low < r.Estimate && r.High > r.Estimate) {
-		t.Errorf("ratio %+v", r)
-	}
-}
-
 func TestBadRows(t *testing.T) {
 	w := conversation(t)
 	made, err := Find("reasoning")
@@ -90,49 +76,6 @@ func TestBadRows(t *testing.T) {
 	f(Row{Workload: made, Engine: "fifo", N: 1, Rho: 1}, "0 requests")
 	f(Row{Workload: made, Engine: "fifo", N: 1, Speed: 1, Requests: 9}, "is no trace")
 	f(Row{Workload: Workload{Name: "x", File: "x.csv"}, Engine: "fifo", N: 1, Rho: 1, Requests: 9}, "plays the trace x.csv, which was not given")
-}
-
-// TestPolicies: all that have a name play a row, to the same requests, and none is faster than requests alone on idle engines.
-func TestPolicies(t *testing.T) {
-	p := mustPrepare(t, Row{Workload: conversation(t), Engine: "fifo", N: 4, Rho: .7, Requests: 300}, 1)
-	least := alone(t, p)
-	all := append(Peers(), References()...)
-	for _, name := range []string{"round_robin", "least_tokens", "p2c_ewma"} {
-		all = append(all, mustPolicy(t, name))
-	}
-	names := map[string]bool{}
-	for _, policy := range all {
-		if names[policy.Name] {
-			t.Errorf("two policies are called %s", policy.Name)
-		}
-		names[policy.Name] = true
-		o := mustRun(t, p, policy, 1)
-		if o.Failed > 0 || o.Result.Counts.Done != 300 || o.TTFTMean < least {
-			t.Errorf("%s: %d of 300 are done, %d failed, mean TTFT %.4f s, want at least %.4f", policy.Name, o.Result.Counts.Done, o.Failed, o.TTFTMean, least)
-		}
-	}
-	for name, want := range map[string]string{"nobody": "nobody", "peer:nobody": "sglang"} {
-		if _, err := Strategy(name); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q", name, err, want)
-		}
-	}
-}
-
-// alone is the mean time to the first token of the measured requests on idle engines that have all but one token in their caches.
-func alone(t *testing.T, p *Prepared) float64 {
-	t.Helper()
-	requests, err := p.Requests(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, n := 0.0, 0
-	for _, r := range requests {
-		if r.At >= p.BurnIn {
-			sum += p.Row.Engines[0].PrefillTime(r.PromptTokens, r.PromptTokens-1).Seconds()
-			n++
-		}
-	}
-	return sum / float64(n)
 }
 
 // TestScrapes: those who read no metrics are not made to, and a row may say how often the others do.

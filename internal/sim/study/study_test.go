@@ -3,7 +3,6 @@ package study
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"testing"
 
 	"evenkeel/internal/sim"
@@ -53,22 +52,4 @@ func mustRun(tb testing.TB, p *Prepared, policy Policy, seed uint64) *Outcome {
 		tb.Fatal(err)
 	}
 	return o
-}
-
-// TestRun: every workload plays under every engine that can hold it, as busy as was asked for.
-func TestRun(t *testing.T) {
-	chats, err := Find("multi-turn")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range []Workload{conversation(t), chats} {
-		for _, preset := range []string{"fifo", "vllm-2048", "sglang"} {
-			p := mustPrepare(t, Row{Workload: w, Engine: preset, N: 4, Rho: .5, Requests: 600}, 1)
-			o := mustRun(t, p, mustPolicy(t, "least_tokens"), 1)
-			t.Logf("%s %s: %+v rate %.2f last %v\n%+v", w.Name, preset, p.Work, p.Rate, p.Last, *o)
-			if again := mustRun(t, p, mustPolicy(t, "least_tokens"), 1); !reflect.DeepEqual(o, again) {
-				t.Errorf("%s %s: two runs differ", w.Name, preset)
-			}
-		}
-	}
 }

@@ -68,29 +68,6 @@ func TestWork(t *testing.T) {
 	f(engine.Mixed, func(c *engine.Config) { c.Timing.Decode = func(use float64) float64 { return .005 * use } }, .065+2*.015, .125+2*.015, hits)
 }
 
-// TestRhoIsCapacity: below 1 an engine keeps up with requests that have nothing in common, and above 1 it does not.
-func TestRhoIsCapacity(t *testing.T) {
-	w := Workload{Name: "strangers", Generate: func(seed uint64, rate float64) (sim.Source, error) {
-		return sim.NewPoisson(seed, sim.PoissonOptions{Rate: rate, Prompt: sim.Law{Mean: 1500, CV: .5}, Output: sim.Law{Mean: 120, CV: .5}})
-	}}
-	for _, preset := range []string{"fifo", "vllm-2048", "vllm-8192", "vllm-router", "dynamo-mock", "sglang", "llama.cpp"} {
-		f := func(rho float64, keepsUp bool) {
-			t.Helper()
-			p := mustPrepare(t, Row{Workload: w, Engine: preset, N: 1, Rho: rho, Requests: 3000}, 1)
-			if math.Abs(p.Rho-rho) > 1e-9 || math.Abs(p.NoRho-rho) > 1e-9 {
-				t.Errorf("%s: rho %v and %v, want %v", preset, p.Rho, p.NoRho, rho)
-			}
-			o := mustRun(t, p, mustPolicy(t, "round_robin"), 1)
-			grows := o.Thirds[2] > 1.3*o.Thirds[1] && o.Thirds[1] > 1.3*o.Thirds[0]
-			if grows == keepsUp {
-				t.Errorf("%s at rho %v: mean TTFT by thirds %.3f, want that it keeps up: %v", preset, rho, o.Thirds, keepsUp)
-			}
-		}
-		f(.85, true)
-		f(1.2, false)
-	}
-}
-
 // TestHeterogeneous: engines of half the speed count half.
 func TestHeterogeneous(t *testing.T) {
 	fast, slow := simple(engine.FIFO), simple(engine.FIFO)

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"evenkeel/internal/sim/study"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMatrix(t *testing.T) {
+	all := matrix()
+	names := map[string]bool{}
+	for i := range all {
+		names[all[i].name()] = true
+	}
+	if len(names) != len(all) || len(all) < 80 {
+		t.Errorf("%d names for %d rows, want one for each of 80 or more", len(names), len(all))
+	}
+	for name := range quickRows {
+		if !names[name] {
+			t.Errorf("the quick row %s is none of the matrix", name)
+		}
+	}
+	quick, err := selected(options{quick: true, only: "*"})
+	if err != nil || len(quick) != len(quickRows)+2 {
+		t.Errorf("%d quick rows, %v, want %d and the whole trace twice", len(quick), err, len(quickRows))
+	}
+	some, err := selected(options{only: "reasoning/sglang/*/*", seeds: 3})
+	if err != nil || len(some) != 2 || some[0].seeds != 3 {
+		t.Errorf("got %+v, %v", some, err)
+	}
+	if _, err := selected(options{only: "nothing"}); err == nil || !strings.Contains(err.Error(), "--list") {
+		t.Errorf("got %v, want how to list rows", err)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	f := func(want string, args ...string) {
+		t.Helper()
+		if _, err := parse(args, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", args, err, want)
+		}
+	}
+	f("there are only flags", "rows")
+	f("--seeds -1", "--seeds=-1")
+	f("--workers 0", "--workers=0")
+	f("--only", "--only=[")
+	if _, err := readTraces(options{traces: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--traces names the folder") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestKeys: whatever a result follows from changes its key.
+func TestKeys(t *testing.T) {
+	s := spec{Workload: "w", Engine: "e", N: 1, Rho: .5, Lengths: 1, Most: 2, Least: 1}
+	keys := []string{key(&s, "trace", "policy", "version", 1)}
+	add := func(k string) {
+		t.Helper()
+		if slices.Contains(keys, k) {
+			t.Error("two results have one key")
+		}
+		keys = append(keys, k)
+	}
+	for _, change := range []func(*spec){
+		func(s *spec) { s.Workload = "x" }, func(s *spec) { s.Engine = "x" }, func(s *spec) { s.N++ }, func(s *spec) { s.Rho++ },
+		func(s *spec) { s.NoCache = true }, func(s *spec) { s.Variant = "x" }, func(s *spec) { s.Lengths++ }, func(s *spec) { s.Most++ }, func(s *spec) { s.Least++ },
+	} {
+		c := s
+		change(&c)
+		add(key(&c, "trace", "policy", "version", 1))
+	}
+	add(key(&s, "other", "policy", "version", 1))
+	add(key(&s, "trace", "other", "version", 1))
+	add(key(&s, "trace", "policy", "other", 1))
+	add(key(&s, "trace", "policy", "version", 2))
+	s.seeds, s.quick = 9, true
+	if key(&s, "trace", "policy", "version", 1) != keys[0] {
+		t.Error("how many seeds there are changes what one of them is")
+	}
+}
+
+func TestStore(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "deep", "results")
+	open := func() *store {
+		t.Helper()
+		s, err := openStore(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	for _, k := range []string{"a", "b"} {
+		if err := s.put(&result{Key: k, Outcome: &study.Outcome{Policy: k, TTFTMean: .1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, whole[:len(whole)-5], 0o644); err != nil { // as a crash leaves it
+		t.Fatal(err)
+	}
+	s = open()
+	if a := s.get("a"); a == nil || a.Outcome.TTFTMean != .1 || s.get("b") != nil {
+		t.Errorf("after a line that is cut off: %+v and %+v", a, s.get("b"))
+	}
+	if err := s.put(&result{Key: "b", Outcome: &study.Outcome{Policy: "b", TTFTMean: .1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(name); err != nil || !bytes.Equal(again, whole) {
+		t.Errorf("the file is\n%s\nwant\n%s (%v)", again, whole, err)
+	}
+	if err := os.WriteFile(name, []byte("{}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openStore(name); err == nil || !strings.Contains(err.Error(), ":1: expected a result") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestVersions: a kind of policy has another version once its code has changed, and only its code; tests are no code.
+func TestVersions(t *testing.T) {
+	root := t.TempDir()
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, folder := range coreFolders {
+		write(folder+"/x.go", folder)
+	}
+	for _, folders := range kindFolders {
+		write(folders[0]+"/x.go", folders[0])
+	}
+	write("simbench/variants.go", "")
+	versions := func() map[kind]string {
+		t.Helper()
+		v, err := codeVersions(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	before := versions()
+	write("internal/sim/x_test.go", "test")
+	write("internal/sim/notes.md", "notes")
+	if after := versions(); after[ours] != before[ours] || after[peer] != before[peer] {
+		t.Error("a test makes another version")
+	}
+	write("internal/sim/peers/x.go", "other")
+	if after := versions(); after[peer] == before[peer] || after[ours] != before[ours] || after[reference] != before[reference] {
+		t.Error("peers have changed, and only they must have another version")
+	}
+	write("internal/engine/x.go", "other")
+	if after := versions(); after[ours] == before[ours] || after[reference] == before[reference] {
+		t.Error("engines have changed, and all must have another version")
+	}
+	if _, err := codeVersions(t.TempDir()); err == nil || !strings.Contains(err.Error(), "root of the repository") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// made is a row in which policies have these mean times to the first token, for each seed.
+func made(means map[string][]float64, thirds [3]float64) *played {
+	p := &played{spec: spec{Workload: "w", Engine: "fifo", N: 8, Rho: .9}, outcomes: map[string][]*study.Outcome{}}
+	for name, all := range means {
+		for i, m := range all {
+			p.outcomes[name] = append(p.outcomes[name], &study.Outcome{Policy: name, Seed: uint64(i + 1), TTFTMean: m, TTFTP99: 10 * m, Thirds: thirds, Goodput: 1})
+		}
+	}
+	for i := range 3 {
+		p.bounds = append(p.bounds, &study.Outcome{Seed: uint64(i + 1), TTFTMean: .5})
+	}
+	return p
+}
+
+var cast = []policy{{study.Policy{Name: "a"}, ours}, {study.Policy{Name: "b"}, peer}, {study.Policy{Name: "c"}, peer}, {study.Policy{Name: "oracle"}, reference}, {study.Policy{Name: "sage"}, reference}}
+
+func TestContenders(t *testing.T) {
+	p := made(map[string][]float64{"a": {1, 1}, "b": {1.2, 1.6}, "c": {3, 3}, "oracle": {.8, .8}, "sage": {.9, .9}}, [3]float64{1, 1, 1})
+	p.outcomes["c"][0].TTFTP99, p.outcomes["c"][1].TTFTP99 = 8, 8 // a bad mean, and the best p99
+	var names []string
+	for _, c := range contenders(p, cast) {
+		names = append(names, c.Name)
+	}
+	if want := "a b c oracle"; strings.Join(names, " ") != want {
+		t.Errorf("got %v, want %s: a is the best, b near, c has the best p99, and of the yardsticks the best goes on", names, want)
+	}
+	p.outcomes["c"][0].TTFTP99, p.outcomes["c"][1].TTFTP99 = 30, 30
+	if some := contenders(p, cast); len(some) != 3 {
+		t.Errorf("%d go on, want a, b and oracle", len(some))
+	}
+}
+
+func TestDigest(t *testing.T) {
+	means := map[string][]float64{"a": {2, 4, 3}, "b": {1, 2, 1.5}, "c": {9}, "oracle": {.8, .8, .8}}
+	d := digest(made(means, [3]float64{1, 1, 1.4}), cast)
+	if !d.stable || d.broken != "" || d.bound != .5 || d.reference() != .8 {
+		t.Errorf("stable %v, broken %q, bound %v, reference %v", d.stable, d.broken, d.bound, d.reference())
+	}
+	if e := d.entries[0]; e.policy.Name != "b" || e.meanRatio.Estimate != 1 {
+		t.Errorf("the best is %s at %+v", e.policy.Name, e.meanRatio)
+	}
+	if r := d.entry("a").meanRatio; math.Abs(r.Estimate-2) > 1e-9 || math.Abs(r.High-2) > 1e-9 {
+		t.Errorf("a is twice b with each seed: %+v", r)
+	}
+	if r := d.entry("c").meanRatio; math.Abs(r.Estimate-9) > 1e-9 { // with the one seed that both have
+		t.Errorf("c is 9 times b: %+v", r)
+	}
+	if digest(made(means, [3]float64{1, 1, 1.6}), cast).stable {
+		t.Error("a row whose last third waits 1.6 times as long is stable")
+	}
+	means["a"] = []float64{2, .4, 3}
+	if d := digest(made(means, [3]float64{1, 1, 1}), cast); d.broken != "a" {
+		t.Errorf("a beat what is possible with one seed, and broken is %q", d.broken)
+	}
+}
+
+func TestStandings(t *testing.T) {
+	var tables []*table
+	for _, b := range []float64{1, 4} {
+		tables = append(tables, digest(made(map[string][]float64{"a": {2, 2, 2}, "b": {b, b, b}}, [3]float64{1, 1, 1}), cast))
+	}
+	tables = append(tables, digest(made(map[string][]float64{"a": {1, 1, 1}, "b": {99, 99, 99}}, [3]float64{1, 1, 9}), cast)) // not stable
+	all, rows := standings(tables, cast, groups[0].in)
+	if rows != 2 || len(all) != 2 {
+		t.Fatalf("%d rows, %+v", rows, all)
+	}
+	for _, s := range all { // each is the best once, and twice as slow as the best once
+		if s.rows != 2 || s.near != 1 || math.Abs(s.mean.Estimate-math.Sqrt2) > 1e-9 || math.Abs(s.worst-2) > 1e-9 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+func TestLogScale(t *testing.T) {
+	s := logScale{from: 100, to: 300, low: 1, high: 100}
+	for x, want := range map[float64]float64{.1: 100, 1: 100, 10: 200, 100: 300, 1e6: 300} {
+		if got := s.at(x); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v is at %v, want %v", x, got, want)
+		}
+	}
+	if got := s.ticks(); !slices.Equal(got, []float64{1, 2, 5, 10, 20, 50, 100}) {
+		t.Errorf("ticks %v", got)
+	}
+}
+
+// bounded is a writer that cancels when it has seen so many lines.
+type bounded struct {
+	bytes.Buffer
+	lines  int
+	cancel context.CancelFunc
+}
+
+func (w *bounded) Write(p []byte) (int, error) {
+	w.lines -= bytes.Count(p, []byte("\n"))
+	if w.lines <= 0 && w.cancel != nil {
+		w.cancel()
+	}
+	return w.Buffer.Write(p)
+}
+
+// TestSimbench: a run that was stopped goes on where it was, one that was finished plays nothing, and both write the same report, whose
+// plots are XML.
+func TestSimbench(t *testing.T) {
+	folder := t.TempDir()
+	o := options{root: "..", quick: true, workers: 2, results: filepath.Join(folder, "results"), write: filepath.Join(folder, "report.md")}
+	specs := []spec{
+		{Workload: "azure-code", Engine: "vllm-2048", N: 2, Rho: .7, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
+		{Workload: "mooncake-conversation", Engine: "fifo", N: 2, Rho: .7, NoCache: true, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
+		{Workload: "mooncake-synthetic", Engine: "fifo", N: 2, Rho: .7, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
+	}
+	all, err := policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := slices.DeleteFunc(all, func(p policy) bool {
+		return !slices.Contains([]string{"least_tokens", "round_robin", "peer:sglang", "reference:exact-1", "reference:late-first"}, p.Name)
+	})
+	run := func(ctx context.Context, out io.Writer) (report []byte, size int64, err error) {
+		t.Helper()
+		b := &bench{options: o, out: out, policies: some, versions: map[kind]string{}}
+		if b.traces, err = readTraces(o); err != nil {
+			return nil, 0, err
+		}
+		if b.store, err = openStore(o.results); err != nil {
+			return nil, 0, err
+		}
+		defer func() { err = errors.Join(err, b.store.close()) }()
+		rows, err := b.play(ctx, specs)
+		info, failed := os.Stat(o.results)
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if err != nil {
+			return nil, info.Size(), err
+		}
+		if err := b.report(rows); err != nil {
+			return nil, info.Size(), err
+		}
+		report, err = os.ReadFile(o.write)
+		return report, info.Size(), err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, stopped, err := run(ctx, &bounded{lines: 2, cancel: cancel}) // the line about the row without an excerpt, and the first row
+	if !errors.Is(err, context.Canceled) || stopped == 0 {
+		t.Fatalf("a run that was stopped says %v, and left %d bytes", err, stopped)
+	}
+	first, finished, err := run(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, after, err := run(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stopped >= finished || after != finished || !bytes.Equal(first, again) {
+		t.Errorf("%d bytes when stopped, %d when finished, %d the time after; alike reports: %v", stopped, finished, after, bytes.Equal(first, again))
+	}
+	for _, want := range []string{"excerpts of 300 requests", "azure-code/vllm-2048/n2/rho0.7", "peer:sglang", "reference:exact-1", "**least_tokens**"} {
+		if !bytes.Contains(first, []byte(want)) {
+			t.Errorf("the report does not have %q", want)
+		}
+	}
+	plots, err := filepath.Glob(filepath.Join(folder, "report", "*.svg"))
+	if err != nil || len(plots) < 2 {
+		t.Fatalf("plots: %v, %v", plots, err)
+	}
+	for _, p := range plots {
+		text, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", p, err)
+			}
+		}
+		if bytes.Contains(text, []byte("NaN")) || bytes.Contains(text, []byte("Inf")) {
+			t.Errorf("%s has a number that is none", p)
+		}
+	}
+}
