@@ -182,7 +182,7 @@ func conversations(seed uint64, rate float64) func() (sim.Source, error) {
 	return func() (sim.Source, error) {
 		return sim.NewSessions(seed, sim.SessionOptions{
 			Rate: rate, Turns: sim.Law{Mean: 5, CV: 0.5}, Gap: sim.Law{Mean: 4, CV: 0.8}, Systems: 8, Zipf: 1, System: sim.Law{Mean: 300, CV: 0.3},
-			Question: sim.Law{Mean: 150, CV: 0.8}, Answer: sim.Law{Mean: 20, CV: 0.6}, Block: 16,
+			Question: sim.Law{Mean: 150, CV: 0.8}, Answer: sim.Law{Mean: 10, CV: 0.6}, Block: 16,
 		})
 	}
 }
@@ -196,7 +196,7 @@ func scenes() []scene {
 	return []scene{
 		{
 			name: "batching with a prefix cache that is too small", strategy: "round_robin",
-			engines: fleet(8, engine.Mixed, 300, 1), source: conversations(33, 0.9),
+			engines: fleet(8, engine.Mixed, 200, 1), source: conversations(33, 0.9),
 		},
 		{
 			name: "preemption", strategy: "round_robin", engines: fleet(2, engine.Mixed, 110, 2),
