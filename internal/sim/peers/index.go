@@ -2,6 +2,7 @@ package peers
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -21,6 +22,7 @@ type index struct {
 	unusedSets  []int32
 	words       int
 	alive, mask []uint64 // scratch
+	path        []int32  // likewise
 
 	// For each deployment that holds a hash there is an entry; entries[0] is none.
 	where   map[held]int32
@@ -48,9 +50,10 @@ type held struct {
 
 type entry struct {
 	held
+	next         int32 // the entry that came after it in a prompt last, if it is still about that
 	older, newer int32
 	used         time.Duration
-	stamp        uint64 // orders what was used at one time
+	stamp        uint64 // orders what was used at one time; 0 = not in use
 }
 
 type list struct {
@@ -167,8 +170,14 @@ func (x *index) insert(now time.Duration, chain []uint64, deployment int) {
 	if x.step == 0 {
 		return
 	}
-	for i := len(chain)/x.step*x.step - 1; i >= 0; i -= x.step { // the head is the last to be used, and so the last to go
-		x.use(now, held{chain[i], int32(deployment)})
+	x.path = x.path[:0]
+	last := int32(0)
+	for i := x.step - 1; i < len(chain); i += x.step {
+		last = x.find(last, held{chain[i], int32(deployment)})
+		x.path = append(x.path, last)
+	}
+	for _, i := range slices.Backward(x.path) { // the head is the last to be used, and so the last to go
+		x.use(now, i)
 	}
 	x.expire(now)
 	if now-x.swept < x.o.every {
@@ -201,16 +210,29 @@ func (x *index) list(deployment int32) *list {
 	return &x.lists[deployment]
 }
 
-// use makes an entry the newest of its list.
-func (x *index) use(now time.Duration, h held) {
-	l := x.list(h.deployment)
+// find returns the entry of a block that follows another one, which may be none, and makes it if need be. What followed before does
+// again in most prompts, and is not looked for.
+func (x *index) find(before int32, h held) int32 {
+	if i := x.entries[before].next; before != 0 && x.entries[i].held == h && x.entries[i].stamp != 0 {
+		return i
+	}
 	i := x.where[h]
-	if i != 0 {
-		x.unlink(l, i)
-	} else {
+	if i == 0 {
 		i = x.enter(h)
 	}
+	if before != 0 {
+		x.entries[before].next = i
+	}
+	return i
+}
+
+// use makes an entry the newest of its list.
+func (x *index) use(now time.Duration, i int32) {
 	e := &x.entries[i]
+	l := x.list(e.deployment)
+	if e.stamp != 0 {
+		x.unlink(l, i)
+	}
 	x.clock++
 	e.used, e.stamp = now, x.clock
 	e.older, e.newer = l.newest, 0
@@ -266,6 +288,7 @@ func (x *index) forget(l *list, i int32) {
 	x.unlink(l, i)
 	h := x.entries[i].held
 	delete(x.where, h)
+	x.entries[i] = entry{}
 	x.unused = append(x.unused, i)
 	set := x.sets[h.hash]
 	x.holders[int(set)+int(h.deployment)/64] &^= 1 << (h.deployment % 64)

@@ -132,6 +132,18 @@ func TestIndexForgets(t *testing.T) {
 	}
 }
 
+// TestIndexHashZero: traces number their blocks from 0, and a place that is free must not be taken for that one.
+func TestIndexHashZero(t *testing.T) {
+	x := newIndex(1, indexOptions{room: 20})
+	x.learn(10)
+	x.insert(0, []uint64{5, 6}, 0)
+	x.insert(0, []uint64{7, 8}, 0) // 5 and 6 are forgotten
+	x.insert(0, []uint64{5, 0}, 0)
+	if got := matched(x, 0, 1, 5, 0); got[0] != 20 || x.tokens(0) != 20 {
+		t.Errorf("%v of 20 tokens, %d in all", got, x.tokens(0))
+	}
+}
+
 // TestIndexAgainstLists: the index says what a plain list of what was used says, whatever comes.
 func TestIndexAgainstLists(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
