@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ var (
 	errCut        = errors.New("mock: the answer was cut on purpose") // the connection cannot go on
 	errEndedEarly = errors.New("mock: the answer was ended early on purpose, cleanly as HTTP")
 	errBodyTooBig = errors.New("mock: request body too big")
+	errPipelined  = fmt.Errorf("%w: too many requests stand behind it", errCut)
 )
 
 // conn serves one connection in one goroutine. Only poke and reset may be called by others.
@@ -209,7 +211,7 @@ func (c *conn) park(ready func() bool) error {
 		}
 		err := c.watch()
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return errCut // nobody pipelines so much behind an answer that does not come
+			return errPipelined // the client cannot be watched any more
 		}
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return c.gone()

@@ -431,3 +431,29 @@ func TestModelledEngineRestarts(t *testing.T) {
 		t.Errorf("state: %s", state)
 	}
 }
+
+// A client that has sent more behind its request than the connection can hold still gets its answers.
+func TestModelServesPipelinedRequests(t *testing.T) {
+	m := small()
+	e := start(t, Config{Engine: &m, OutputTokens: 3})
+	nc, err := net.Dial("tcp", e.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	const requests = 4
+	body := chatBody(`,"user":"` + strings.Repeat("x", 5000) + `"`)
+	for range requests {
+		fmt.Fprintf(nc, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	in := bufio.NewReader(nc)
+	for i := range requests {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+			t.Errorf("answer %d: status %d, %v", i, resp.StatusCode, err)
+		}
+	}
+}

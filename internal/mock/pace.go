@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"errors"
 	"time"
 
 	"evenkeel/internal/engine"
@@ -84,11 +85,20 @@ func (c *conn) modelled(d *driver, a *answer) (pace, error) {
 }
 
 func (p *modelPace) wait(i int) error {
-	return p.c.park(func() bool {
-		out, _ := p.d.told(p.j)
-		return out > i
-	})
+	for {
+		err := p.c.park(func() bool {
+			out, _ := p.d.told(p.j)
+			return out > i
+		})
+		if !errors.Is(err, errPipelined) {
+			return err
+		}
+		time.Sleep(pipelinedGrain)
+	}
 }
+
+// pipelinedGrain is how often a connection looks for its token that cannot wait by watching its client.
+const pipelinedGrain = time.Millisecond
 
 func (p *modelPace) cached() int {
 	_, cached := p.d.told(p.j)
