@@ -138,7 +138,7 @@ func (b *Balancer) Stop(t testing.TB, limit time.Duration) int {
 }
 
 // PID returns the process id.
-func (b *Balancer) PID() int { return b.process.cmd.Process.Pid }
+func (b *Balancer) PID() int { return b.process.PID() }
 
 // Log returns what the balancer has logged so far.
 func (b *Balancer) Log() string { return b.process.Output() }

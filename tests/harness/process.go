@@ -82,6 +82,9 @@ func (p *Process) Terminate(t testing.TB, limit time.Duration) int {
 // ExitCode returns the code of a program that has ended.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
+// PID returns the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Output returns the lines written so far.
 func (p *Process) Output() string {
 	p.out.mu.Lock()

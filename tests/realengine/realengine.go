@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -33,6 +34,11 @@ type Options struct {
 	Slots   int        // requests decoded at the same time by one server; default 4
 	Context int        // tokens per slot; default 4096
 	APIKey  string     // that clients must send; default none
+
+	// HostCache is the memory in MiB for what slots held before others took them; default 64, negative for none.
+	HostCache int
+	// Pinned gives each server a processor of its own, as far as there are so many.
+	Pinned bool
 }
 
 // Server is one llama.cpp server.
@@ -57,20 +63,36 @@ func Start(t testing.TB, n int, opts Options) []*Server {
 	if opts.Context == 0 {
 		opts.Context = 4096
 	}
+	if opts.HostCache == 0 {
+		opts.HostCache = 64
+	}
 	command := []string{
 		harness.Python(t), filepath.Join(harness.Root(t), "tests", "realengine", "server.py"),
 		"--model", writeModel(t, opts.Model), "--alias", ModelName, "--api-key", opts.APIKey,
-		"--slots", strconv.Itoa(opts.Slots), "--ctx", strconv.Itoa(opts.Context), "--port",
+		"--slots", strconv.Itoa(opts.Slots), "--ctx", strconv.Itoa(opts.Context),
+		"--cache-ram", strconv.Itoa(max(0, opts.HostCache)), "--port",
 	}
 	servers := make([]*Server, n)
 	for i := range servers {
 		servers[i] = &Server{apiKey: opts.APIKey, command: command, port: "0"}
+		if opts.Pinned {
+			servers[i].command = slices.Concat(pin(t, i), command)
+		}
 		servers[i].start(t)
 	}
 	for _, s := range servers {
 		s.awaitReady(t)
 	}
 	return servers
+}
+
+// pin returns what stands before the command of a server so that it runs on processor i.
+func pin(t testing.TB, i int) []string {
+	t.Helper()
+	if _, err := exec.LookPath("taskset"); err != nil {
+		t.Skipf("servers cannot be pinned to processors: %v", err)
+	}
+	return []string{"taskset", "-c", strconv.Itoa(i % runtime.NumCPU())}
 }
 
 // Kill ends the server at once, as a crash would.

@@ -20,6 +20,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=4, help="requests decoded at the same time")
     parser.add_argument("--ctx", type=int, default=4096, help="context size of each slot, in tokens")
     parser.add_argument("--threads", type=int, default=1, help="threads for decoding and for prefill")
+    parser.add_argument("--cache-ram", type=int, default=64, help="MiB for prompts that lost their slot; llama.cpp's default of 8 GiB is no size for a test")
     parser.add_argument("--api-key", default="", help="key that clients must send; empty for none")
     return parser.parse_args()
 
@@ -41,7 +42,7 @@ def params_of(args: argparse.Namespace) -> xllamacpp.CommonParams:
     params.ui = False
     params.warmup = False
     params.fit_params = False  # no measuring of device memory: the model is tiny
-    params.cache_ram_mib = 64  # llama.cpp's default of 8 GiB is no size for a test
+    params.cache_ram_mib = args.cache_ram
     return params
 
 

@@ -1,0 +1,163 @@
+//go:build !race
+
+package realengine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"evenkeel/internal/sim/fit"
+)
+
+var vocabulary = strings.Fields(`about after again along answer around become before begin between book bridge bring build call carry
+	change city clear close cloud cold could country course deep different door down draw drive early earth east enough evening every`)
+
+// say returns so many words.
+func say(rng *rand.Rand, n int) string {
+	words := make([]string, n)
+	for i := range words {
+		words[i] = vocabulary[rng.IntN(len(vocabulary))]
+	}
+	return strings.Join(words, " ")
+}
+
+// calibration asks one server questions of all lengths, some with a beginning that it knows, first one by one and then at random
+// times, and returns what it saw.
+func calibration(t *testing.T, url string) []fit.Observation {
+	t.Helper()
+	const alone, crowded = 20, 36
+	rng := rand.New(rand.NewPCG(3, 3))
+	var asked [][]Message
+	question := func() ([]Message, int) {
+		m := []Message{{"user", say(rng, 20+rng.IntN(300))}}
+		if n := len(asked); n > 0 && rng.IntN(3) == 0 {
+			m = append(slices.Clone(asked[max(0, n-1-rng.IntN(2))]), Message{"assistant", say(rng, 5)}, Message{"user", say(rng, 10+rng.IntN(120))})
+		}
+		if len(m) > 7 {
+			m = m[:1]
+		}
+		asked = append(asked, m)
+		return m, 10 + rng.IntN(50)
+	}
+	start := time.Now()
+	answers := make([]Answer, alone+crowded)
+	errs := make([]error, alone+crowded)
+	ask := func(i int, m []Message, tokens int) {
+		answers[i], errs[i] = Chat(t.Context(), url, ModelName, m, tokens, i)
+	}
+	for i := range alone {
+		m, tokens := question()
+		ask(i, m, tokens)
+		until(t.Context(), time.Now().Add(time.Since(answers[i].Sent)/4)) // a model that is a little slower has none waiting either
+	}
+	var all sync.WaitGroup
+	at := time.Now()
+	for i := range crowded {
+		at = at.Add(time.Duration(rng.ExpFloat64() * float64(400*time.Millisecond)))
+		m, tokens := question()
+		if !until(t.Context(), at) {
+			break
+		}
+		all.Go(func() { ask(alone+i, m, tokens) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	var seen []fit.Observation
+	for _, a := range answers {
+		seen = append(seen, fit.Observation{
+			At: a.Sent.Sub(start), PromptTokens: a.Prompt, CachedTokens: a.Cached, OutputTokens: a.Output, TTFT: a.TTFT, Total: a.Total,
+		})
+	}
+	return seen
+}
+
+// until waits for a time, and reports whether it came before ctx ended.
+func until(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// talk is one conversation as it is planned: what is asked, and when at the earliest.
+type talk struct {
+	model     string
+	questions []string
+	at        []time.Duration
+	tokens    []int
+}
+
+// conversations draws talks for some fifteen seconds. Every other one asks for the other model.
+func conversations(seed uint64) []talk {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var talks []talk
+	for at := 0.0; at < 10; at += 1.3 * rng.ExpFloat64() {
+		k := talk{model: []string{"even", "odd"}[len(talks)%2]}
+		now := at
+		for range 4 + rng.IntN(2) {
+			k.questions = append(k.questions, say(rng, 50+rng.IntN(80)))
+			k.at = append(k.at, time.Duration(now*1e9))
+			k.tokens = append(k.tokens, 10+rng.IntN(30))
+			now += 0.7 + rng.ExpFloat64()
+		}
+		talks = append(talks, k)
+	}
+	return talks
+}
+
+// turn is one question as it was asked, and its answer.
+type turn struct {
+	model    string
+	messages []Message
+	at       time.Duration // since the start of all
+	late     time.Duration // that is later than planned
+	Answer
+}
+
+// converse has all conversations, and returns their turns in order of time.
+func converse(t *testing.T, url string, talks []talk) []turn {
+	t.Helper()
+	start := time.Now()
+	turns := make([][]turn, len(talks))
+	errs := make([]error, len(talks))
+	var all sync.WaitGroup
+	for i, k := range talks {
+		all.Go(func() {
+			var messages []Message
+			for n, question := range k.questions {
+				messages = append(messages, Message{"user", question})
+				if !until(t.Context(), start.Add(k.at[n])) {
+					errs[i] = t.Context().Err()
+					return
+				}
+				a, err := Chat(t.Context(), url, k.model, messages, k.tokens[n], 100*i+n)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				at := a.Sent.Sub(start)
+				turns[i] = append(turns[i], turn{k.model, slices.Clone(messages), at, at - k.at[n], a})
+				messages = append(messages, Message{"assistant", a.Text})
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	flat := slices.Concat(turns...)
+	slices.SortFunc(flat, func(a, b turn) int { return int(a.at - b.at) })
+	return flat
+}
