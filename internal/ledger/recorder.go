@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -230,23 +231,31 @@ func (r *Recorder) begin() error {
 
 // ready opens the file if it is not, or is not at its path any more, and begins a new one if it is full.
 func (r *Recorder) ready() error {
-	info, err := os.Stat(r.o.Path)
-	if r.file != nil {
-		own, ownErr := r.file.Stat()
-		if err != nil || ownErr != nil || !os.SameFile(info, own) {
-			r.close()
-		}
-	}
-	if err == nil && info.Mode().IsRegular() && info.Size() >= r.o.Limit {
+	if r.file != nil && !isAt(r.file, r.o.Path) {
 		r.close()
-		if err := os.Rename(r.o.Path, r.o.Path+".1"); err != nil {
+	}
+	if r.file == nil {
+		if err := r.open(); err != nil {
 			return err
 		}
 	}
-	if r.file != nil {
-		return nil
+	info, err := r.file.Stat()
+	if err != nil || info.Size() < r.o.Limit {
+		return err
+	}
+	full := r.file
+	r.file, r.headed = nil, false
+	if err := retire(full, r.o.Path, r.o.Path+".1"); err != nil {
+		return err
 	}
 	return r.open()
+}
+
+// isAt reports whether an open file is the one at a path.
+func isAt(f *os.File, path string) bool {
+	there, err := os.Stat(path)
+	own, ownErr := f.Stat()
+	return err == nil && ownErr == nil && os.SameFile(there, own)
 }
 
 func (r *Recorder) open() error {
@@ -285,17 +294,18 @@ func (r *Recorder) close() {
 
 // write writes lines, which tell of n exchanges. What could not be written is lost: to try it again would only lose others.
 func (r *Recorder) write(n int) {
-	if _, err := r.append(r.file, r.lines); err != nil {
-		r.headed, r.torn = false, true
-		r.drop(n)
+	done, err := r.append(r.file, r.lines)
+	written := n
+	if err != nil { // the last ones are missing
+		written = max(n-bytes.Count(r.lines[done:], []byte{'\n'}), 0)
+		r.drop(n - written)
 		r.failed(err)
-		return
 	}
-	r.headed, r.torn = true, false
+	r.headed, r.torn = err == nil, err != nil
 	r.mu.Lock()
-	r.usage.Written += uint64(n)
+	r.usage.Written += uint64(written)
 	r.mu.Unlock()
-	if r.failing {
+	if err == nil && r.failing {
 		r.o.Logger.Info("the trace is written again", "path", r.o.Path, "lost", r.lost)
 		r.failing, r.lost = false, 0
 	}

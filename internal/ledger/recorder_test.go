@@ -261,6 +261,40 @@ func TestTwoRecordersOfOneFile(t *testing.T) {
 	})
 }
 
+// Who finds the file full after another process has begun a new one must not put that in the place of the full one.
+func TestOneMovesAFullFile(t *testing.T) {
+	d := newDesk(t, 1<<20)
+	if err := os.WriteFile(d.path, []byte("full"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var both [2]*os.File
+	for i := range both {
+		f, err := os.Open(d.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both[i] = f
+	}
+	for i, f := range both {
+		if err := retire(f, d.path, d.path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if err := os.WriteFile(d.path, []byte("new"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := f.Stat(); err == nil {
+			t.Error("the file is still open")
+		}
+	}
+	for path, want := range map[string]string{d.path: "new", d.path + ".1": "full"} {
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("%s holds %q, %v, want %q", filepath.Base(path), text, err, want)
+		}
+	}
+}
+
 // moved returns the size of the file that was moved away, 0 if there is none.
 func (d *desk) moved() int64 {
 	info, err := os.Stat(d.path + ".1")
@@ -310,8 +344,8 @@ func TestRecorderSurvivesAFullDisk(t *testing.T) {
 			t.Errorf("after an error %d, then %d blocks are known, want 0 and 20", last[0].Prefix.Known, last[1].Prefix.Known)
 		}
 		u := d.Usage()
-		if u.Written+u.Failed != 6 || u.Failed < 2 {
-			t.Errorf("%+v", u)
+		if u != (RecorderUsage{Written: uint64(len(ids)), Failed: 6 - uint64(len(ids))}) || len(ids) == 6 {
+			t.Errorf("%+v, and the file has %d", u, len(ids))
 		}
 		lines := d.log.taken()
 		if len(lines) != 2 || !strings.HasPrefix(lines[0], `level=WARN msg="the trace cannot be written; requests are served, and not recorded" path=`) ||
