@@ -64,6 +64,9 @@ func TestRulesByHand(t *testing.T) {
 		r.OutputTokens = 3
 		return r
 	}
+	soon := []sim.Request{chat(0, 101, chain(1, 25)...), chat(150*ms, 30), chat(155*ms, 50), chat(160*ms, 101, chain(1, 25)...)}
+	later := slices.Clone(soon)
+	later[3].At = 360 * ms
 	fifo := plain(engine.FIFO)
 	for _, c := range []struct {
 		name     string
@@ -100,6 +103,17 @@ func TestRulesByHand(t *testing.T) {
 			"exact, others matter", func([]sim.Request) rule { return exact{3} }, 2,
 			[]sim.Request{chat(0, 41, chain(1, 10)...), chat(12*ms, 20, chain(1, 5)...), chat(13*ms, 21, chain(1, 5)...)},
 			[]time.Duration{51 * ms, 65 * ms, 76 * ms},
+		},
+		{ // engine 1 is busy until 190, and the last one finds its prompt on engine 0
+			"exact does not look ahead", func([]sim.Request) rule { return exact{1} }, 2, soon, []time.Duration{111 * ms, 190 * ms, 215 * ms, 226 * ms},
+		},
+		{ // so the second goes to engine 0, and is done before the last one needs more than 30 ms there
+			"ahead keeps an engine free", func(r []sim.Request) rule { return &ahead{exact: exact{1}, requests: r} }, 2, soon,
+			[]time.Duration{111 * ms, 190 * ms, 215 * ms, 201 * ms},
+		},
+		{ // the last one is 200 ms away, and what others wait for counts three times, but takes an engine's time once
+			"ahead does not count time twice", func(r []sim.Request) rule { return &ahead{exact: exact{3}, requests: r} }, 2, later,
+			[]time.Duration{111 * ms, 190 * ms, 215 * ms, 371 * ms},
 		},
 	} {
 		engines := make([]engine.Config, c.engines)

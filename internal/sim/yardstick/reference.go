@@ -14,31 +14,31 @@ import (
 // Entry is a policy of the portfolio.
 type Entry struct {
 	Name, Summary string
-	rule          func(requests []sim.Request) rule
+
+	rule func(requests []sim.Request) rule
 }
 
-// factors are how much more an entry counts what a prompt takes than that it waits.
-var factors = []float64{1, 1.5, 2, 3, 5}
-
-// Portfolio returns the policies that the reference is the best of.
+// Portfolio returns the policies that the reference is the best of. The number in a name is how much more what a prompt takes counts
+// than that it waits.
 func Portfolio() []Entry {
 	var all []Entry
-	for _, f := range factors {
-		x := strconv.FormatFloat(f, 'g', -1, 64)
-		all = append(all, Entry{"exact-" + x, "at once to the engine with the least backlog + " + x + " × own prompt, in seconds",
-			func([]sim.Request) rule { return exact{f} }})
+	add := func(name, summary string, factors []float64, r func(exact, []sim.Request) rule) {
+		for _, f := range factors {
+			x := strconv.FormatFloat(f, 'g', -1, 64)
+			all = append(all, Entry{name + "-" + x, summary, func(requests []sim.Request) rule { return r(exact{f}, requests) }})
+		}
 	}
+	add("exact", "at once to the engine with the least backlog and own prompt, in seconds", []float64{1, 1.5, 2, 3, 5, 8},
+		func(x exact, _ []sim.Request) rule { return x })
+	add("ahead", "the same for it and the next 16 arrivals together", []float64{1, 2, 3, 5},
+		func(x exact, requests []sim.Request) rule { return &ahead{exact: x, requests: requests} })
+	add("patient", "kept until the engine can begin that is best for it; of several the one with the least to compute", []float64{1, 2, 3, 5, 8},
+		func(x exact, _ []sim.Request) rule { return late{shortest: true, patient: &x} })
 	return append(all,
-		Entry{"late-shortest", "kept until an engine can begin; the one with the least to compute there goes first",
+		Entry{"late-shortest", "kept until any engine can begin; the one with the least to compute there goes first",
 			func([]sim.Request) rule { return late{shortest: true} }},
-		Entry{"late-patient", "the same, but a request is left for an engine that would have it done sooner",
-			func([]sim.Request) rule { return late{shortest: true, patient: &exact{1}} }},
-		Entry{"late-first", "kept until an engine can begin, in order of arrival",
+		Entry{"late-first", "kept until any engine can begin, in order of arrival",
 			func([]sim.Request) rule { return late{} }},
-		Entry{"ahead-16", "at once to the engine for which it and the next 16 arrivals wait least",
-			func(requests []sim.Request) rule { return &ahead{exact: exact{1}, requests: requests} }},
-		Entry{"ahead-16-2", "the same, where what a prompt takes counts twice",
-			func(requests []sim.Request) rule { return &ahead{exact: exact{2}, requests: requests} }},
 	)
 }
 

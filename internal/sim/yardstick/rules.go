@@ -88,8 +88,8 @@ const (
 	candidates = 4  // engines that are tried
 )
 
-// ahead tries the engines that look best, lets the next arrivals go where their first token comes soonest, and takes the engine
-// for which all of them together wait least.
+// ahead tries the engines that look best, lets the next arrivals go by the score of exact, and takes the engine for which the scores of
+// all of them together are least.
 type ahead struct {
 	exact
 	requests []sim.Request // all, in order of arrival
@@ -163,17 +163,18 @@ func (l *ahead) top(p *Pool, now time.Duration, a *ask) []*machine {
 	return top
 }
 
-// cost is the sum of the times to first token of a, on m, and the arrivals after it.
+// cost is the sum of the scores of a, on m, and of the arrivals after it.
 func (l *ahead) cost(p *Pool, now time.Duration, a *ask, m *machine) float64 {
 	l.free = append(l.free[:0], l.loads...) // when each engine is free, in seconds from now
 	cached := m.found(a)
-	l.free[m.index] += m.own(a.job.Request.PromptTokens, cached) * l.factor
-	sum := m.backlog(now, a, cached) + m.own(a.job.Request.PromptTokens, cached)
+	own := m.own(a.job.Request.PromptTokens, cached)
+	l.free[m.index] += own
+	sum := m.backlog(now, a, cached) + l.factor*own
 	for k := l.arrivals; k < l.entered; k++ {
 		r := &l.requests[k]
 		at := (r.At - now).Seconds()
 		shared := common(a.job.Request, r)
-		best, least, end := -1, math.Inf(1), 0.0
+		best, least, end := -1, math.Inf(1), 0.0 // end is its time to first token
 		for i, o := range p.machines {
 			hit := l.hits[k%lookahead][i]
 			if o == m {
@@ -188,7 +189,7 @@ func (l *ahead) cost(p *Pool, now time.Duration, a *ask, m *machine) float64 {
 				best, least, end = i, wait+l.factor*own, wait+own
 			}
 		}
-		sum += end
+		sum += least
 		l.free[best] = at + end
 	}
 	return sum
