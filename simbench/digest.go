@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -51,7 +52,6 @@ func digest(p *played, policies []policy) *table {
 		t.stable = t.stable || e.stable
 		t.entries = append(t.entries, e)
 	}
-	slices.SortStableFunc(t.entries, func(a, b entry) int { return cmp.Compare(a.mean.Estimate, b.mean.Estimate) })
 	bestMean := t.best(func(e *entry) float64 { return e.mean.Estimate })
 	bestP99 := t.best(func(e *entry) float64 { return e.of(study.P99TTFT) })
 	for i := range t.entries {
@@ -59,6 +59,7 @@ func digest(p *played, policies []policy) *table {
 		e.meanRatio = study.Ratio(e.outcomes, bestMean.outcomes, study.MeanTTFT)
 		e.p99Ratio = study.Ratio(e.outcomes, bestP99.outcomes, study.P99TTFT)
 	}
+	slices.SortStableFunc(t.entries, func(a, b entry) int { return cmp.Compare(a.meanRatio.Estimate, b.meanRatio.Estimate) })
 	return t
 }
 
@@ -85,16 +86,19 @@ func steady(outcomes []*study.Outcome) bool {
 	return sum.Stable()
 }
 
-// best returns the entry with the least of something.
+// best returns the entry with the least of something, of those that played all seeds: one seed may be easier than another.
 func (t *table) best(of func(*entry) float64) *entry {
-	best := &t.entries[0]
+	var best *entry
 	for i := range t.entries {
-		if of(&t.entries[i]) < of(best) {
-			best = &t.entries[i]
+		if e := &t.entries[i]; len(e.outcomes) == t.seeds() && (best == nil || of(e) < of(best)) {
+			best = e
 		}
 	}
 	return best
 }
+
+// seeds is how many the row was played with.
+func (t *table) seeds() int { return len(t.bounds) }
 
 // entry returns that of a policy, nil if it has none.
 func (t *table) entry(name string) *entry {
@@ -155,7 +159,7 @@ func standings(tables []*table, policies []policy, in func(*table) bool) (all []
 			means = append(means, e.meanRatio.Estimate)
 			p99s = append(p99s, e.p99Ratio.Estimate)
 			s.worst = max(s.worst, e.meanRatio.Estimate)
-			if e.meanRatio.Low <= near {
+			if len(e.outcomes) == t.seeds() && (e.meanRatio.Low <= near && !math.IsInf(e.meanRatio.Low, 0) || e.meanRatio.Estimate <= near) {
 				s.near++
 			}
 		}

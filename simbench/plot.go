@@ -36,7 +36,7 @@ func newCanvas(width, height int) *canvas {
 	c := &canvas{}
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="system-ui,sans-serif" font-size="11">
 <style>text{fill:#1f2328}.faint{stroke:#d0d7de}.mark{fill:#1a7f37}.other{fill:#57606a}.whisker{stroke:#57606a}.back{fill:#ffffff}
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.faint{stroke:#30363d}.mark{fill:#3fb950}.other{fill:#8b949e}.whisker{stroke:#8b949e}.back{fill:#0d1117}.cell text{fill:#1f2328}}</style>
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.faint{stroke:#30363d}.mark{fill:#3fb950}.other{fill:#8b949e}.whisker{stroke:#8b949e}.back{fill:#0d1117}}text.r{fill:#1f2328;text-anchor:middle;font-size:9px}</style>
 <rect class="back" width="100%%" height="100%%"/>
 `, width, height, width, height)
 	return c
@@ -78,7 +78,7 @@ func (s logScale) ticks() []float64 {
 
 // plotStandings draws a line for each policy: dots are geometric means over rows, whiskers their intervals.
 func (b *bench) plotStandings(tables []*table) []byte {
-	const left, wide, line, top = 190, 250, 17, 40
+	const left, wide, line, top = 215, 250, 17, 40
 	type panel struct {
 		title string
 		group int
@@ -129,14 +129,14 @@ func (b *bench) plotRows(tables []*table) []byte {
 	if rows == 0 {
 		return nil
 	}
-	const left, cell, high, top = 260, 34, 15, 150
+	const left, cell, high, top = 300, 34, 15, 180
 	var stable []*table
 	for _, t := range tables {
 		if t.stable {
 			stable = append(stable, t)
 		}
 	}
-	c := newCanvas(left+cell*len(all)+60, top+high*len(stable)+10)
+	c := newCanvas(left+cell*len(all)+110, top+high*len(stable)+10)
 	for j, s := range all {
 		x := float64(left + cell*j + cell/2)
 		fmt.Fprintf(c, `<text transform="translate(%.1f %d) rotate(-55)">%s</text>`+"\n", x, top-6, html.EscapeString(s.policy.Name))
@@ -150,8 +150,9 @@ func (b *bench) plotRows(tables []*table) []byte {
 				continue
 			}
 			r := e.meanRatio.Estimate
-			fmt.Fprintf(c, `<g class="cell"><rect x="%d" y="%.1f" width="%d" height="%d" fill="%s"/><text x="%.1f" y="%.1f" text-anchor="middle" font-size="9">%s</text></g>`+"\n",
-				left+cell*j, y, cell-1, high-1, shade(r), float64(left+cell*j)+cell/2, y+11, short(r))
+			x := left + cell*j
+			fmt.Fprintf(c, `<path d="M%d %.0fh%dv%dh-%dz" fill="%s"/><text class="r" x="%d" y="%.0f">%s</text>`+"\n",
+				x, y, cell-1, high-1, cell-1, shade(r), x+cell/2, y+11, short(r))
 		}
 	}
 	return c.end()
@@ -192,12 +193,12 @@ func (b *bench) plotLoad(tables []*table) []byte {
 	best, _ := standings(some, b.policies, func(*table) bool { return true })
 	names := []string{ownDefault}
 	for _, s := range best {
-		if len(names) < len(colours) && !slices.Contains(names, s.policy.Name) && !strings.HasSuffix(s.policy.Name, "(bare)") {
+		if len(names) < len(colours) && !slices.Contains(names, s.policy.Name) && !strings.HasSuffix(s.policy.Name, bareSuffix) {
 			names = append(names, s.policy.Name)
 		}
 	}
 	const left, wide, high, top, gap = 40, 210, 220, 30, 50
-	c := newCanvas(left+len(engines)*(wide+gap)+150, top+high+40)
+	c := newCanvas(left+len(engines)*(wide+gap)+190, top+high+40)
 	for k, e := range engines {
 		c.panel(loads(some, e), names, e, float64(left+k*(wide+gap)), wide, top, high)
 	}

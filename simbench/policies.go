@@ -31,13 +31,16 @@ var (
 	bare       = []string{"round_robin", "least_connections", "least_tokens", "p2c_ewma"}
 )
 
+// bareSuffix ends the names of those that run without that rule.
+const bareSuffix = " (bare)"
+
 // policies returns all that take part.
 func policies() ([]policy, error) {
 	var all []policy
 	add := func(name string, bare bool) error {
 		p, err := study.Strategy(name)
 		if bare {
-			p.Name, p.Bare = name+" (bare)", true
+			p.Name, p.Bare = name+bareSuffix, true
 		}
 		all = append(all, policy{p, ours})
 		return err
