@@ -34,15 +34,10 @@ func mooncake(t *testing.T, path string) *sim.Trace {
 // compressed until prefill without any cache would take the share rho of what the engines can do.
 func played(t *testing.T, trace *sim.Trace, copies int, rho float64, seed uint64, id string) *sim.Result {
 	t.Helper()
-	e, err := Find(id)
-	if err != nil {
-		t.Fatal(err)
-	}
 	c, err := engine.Preset("fifo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const engines = 8
 	work := 0.0
 	for _, row := range trace.Rows {
 		work += c.PrefillTime(row.PromptTokens, 0).Seconds()
@@ -52,11 +47,25 @@ func played(t *testing.T, trace *sim.Trace, copies int, rho float64, seed uint64
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := sim.Options{
-		Seed: seed, Policy: e.New, Plan: exchange.Plan{MaxAttempts: 1}, Stream: true, Source: src,
-		Scrapes: sim.Scrapes{Every: 50 * time.Millisecond, Together: true},
-		Router:  route.Options{Health: route.Health{MaxEjection: 1e-9}}, // the Router must not keep a peer from whom it picks
+	r := served(t, sim.Options{Seed: seed, Source: src}, c, id, src.Length())
+	if n := r.Counts.Done; n != copies*len(trace.Rows) {
+		t.Fatalf("%s: %d requests of %d", id, n, copies*len(trace.Rows))
 	}
+	return r
+}
+
+const engines = 8
+
+// served is a source before engines, under a policy that reads their metrics every 50 ms. All requests must be answered.
+func served(t *testing.T, o sim.Options, c engine.Config, id string, length time.Duration) *sim.Result {
+	t.Helper()
+	e, err := Find(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Policy, o.Plan, o.Stream = e.New, exchange.Plan{MaxAttempts: 1}, true
+	o.Scrapes = sim.Scrapes{Every: 50 * time.Millisecond, Together: true}
+	o.Router = route.Options{Health: route.Health{MaxEjection: 1e-9}} // the Router must not keep a peer from whom it picks
 	for range engines {
 		s, err := sim.NewEngine(c)
 		if err != nil {
@@ -68,11 +77,11 @@ func played(t *testing.T, trace *sim.Trace, copies int, rho float64, seed uint64
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fleet.Finish(src.Length()); err != nil {
+	if err := fleet.Finish(length); err != nil {
 		t.Fatal(err)
 	}
 	r := fleet.Result()
-	if c := r.Counts; c.Done != copies*len(trace.Rows) || c.Failed != 0 {
+	if c := r.Counts; c.Done != c.Arrived || c.Failed != 0 {
 		t.Fatalf("%s: %+v", id, c)
 	}
 	return r
@@ -105,6 +114,31 @@ func TestRanking(t *testing.T) {
 		if ttft := mean(better); ttft > .6*blind {
 			t.Errorf("%s: %.2f s, and %.2f s by requests in flight alone", better, ttft, blind)
 		}
+	}
+}
+
+// TestRankingSessions: on conversations before engines that batch, in the order of an early study with the same engines: LMetric's product,
+// SGLang, bounded hashing, chance.
+func TestRankingSessions(t *testing.T) {
+	c, err := engine.Preset("legacy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, name := 0.0, ""
+	for _, id := range []string{"lmetric", "sglang", "kubeai", "litellm"} {
+		src, err := sim.NewSessions(1, sim.SessionOptions{
+			Rate: 8, Turns: sim.Law{Mean: 6}, Systems: 20, Zipf: 1, System: sim.Law{Mean: 1500}, Question: sim.Law{Mean: 150, CV: 1},
+			Answer: sim.Law{Mean: 150, CV: 1}, Gap: sim.Law{Mean: 12, CV: 1}, Block: 20,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := served(t, sim.Options{Seed: 1, Source: src, BurnIn: 60 * time.Second}, c, id, 120*time.Second)
+		t.Logf("%-10s mean time to the first token %.3f s, hit share %.3f", id, r.TTFT.Mean(), r.HitShare)
+		if r.TTFT.Mean() <= last {
+			t.Errorf("%s: %.3f s, and %s %.3f s: it should be worse", id, r.TTFT.Mean(), name, last)
+		}
+		last, name = r.TTFT.Mean(), id
 	}
 }
 
