@@ -44,8 +44,13 @@ const (
 	fullLengths, quickLengths = 20, 5
 	fullMost, quickMost       = 20_000, 3_000
 	fullLeast, quickLeast     = 4_000, 1_500
-	fullSeeds, quickSeeds     = 10, 3
+	fullSeeds, quickSeeds     = 8, 3
 	fullScouts, quickScouts   = 2, 1
+
+	largeFleet  = 64 // deployments, from which on
+	largeSeeds  = 4  // fewer seeds must do
+	largeScouts = 1
+	chatMost    = 60_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
 
 	wholeTrace = 12_031 // requests of the Mooncake conversation trace, to guess what it costs
 	wholeSeeds = 1      // a seed only spreads its ticks
@@ -76,7 +81,7 @@ func matrix() []spec {
 	add(conversation, true, 16, one("vllm-8192"), .9, 1.15)
 	add(conversation, true, 16, one("sglang"), .9)
 	add(conversation, true, 64, one("fifo"), .7, 1)
-	add(conversation, true, 64, one("vllm-2048"), .9, 1.15)
+	add(conversation, true, 64, one("vllm-2048"), 1.15)
 	add(conversation, false, 8, all, .9) // hopeless for all: who still answers in time?
 
 	add(synthetic, true, 8, one("fifo"), .7, .9, 1, 1.15)
@@ -96,9 +101,10 @@ func matrix() []spec {
 		add(w, false, 16, one("vllm-8192"), .9)
 		add(w, false, 4, one("fifo"), .7)
 	}
-	add("multi-turn", false, 8, all, .5, .7)
+	add("multi-turn", false, 8, one("fifo"), .7)
+	add("multi-turn", false, 8, batching, .5, .7)
 	add("multi-turn", false, 4, one("vllm-2048"), .5)
-	add("multi-turn", false, 16, one("fifo"), .7)
+	add("multi-turn", false, 16, one("vllm-8192"), .7)
 	add("reasoning", false, 8, batching, .7, .9)
 	add("reasoning", false, 16, one("vllm-8192"), .9)
 	add("bursty", false, 8, one("vllm-8192"), .7)
@@ -114,6 +120,12 @@ func matrix() []spec {
 		s := &m[i]
 		s.quick = quickRows[s.name()]
 		s.Lengths, s.Most, s.Least, s.seeds, s.scouts = fullLengths, fullMost, fullLeast, fullSeeds, fullScouts
+		if s.N >= largeFleet {
+			s.seeds, s.scouts = largeSeeds, largeScouts
+		}
+		if s.Workload == "multi-turn" && s.Engine == "fifo" {
+			s.Most = chatMost
+		}
 	}
 	for _, rho := range []float64{.7, 1} { // its name is what says how long it is
 		m = append(m, spec{Workload: conversation, Engine: "fifo", N: 8, Rho: rho, NoCache: true, Variant: whole, Most: wholeTrace, seeds: wholeSeeds, scouts: wholeSeeds, quick: true})

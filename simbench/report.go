@@ -88,7 +88,7 @@ same without any cache. Rows are named by the one that the fleet was set to; "nc
 
 A row is *stable* if under some policy the last third of the requests waits at most 1.5 times as long as the middle third. Of other rows only goodput is
 compared. In a table the best of a column is bold, of the policies that played all seeds; ratios are to the row's best, with 95 % intervals over seeds, paired: both saw the same requests. All
-policies play the first seeds, and only those that are within 1.5 times of the best mean or p99 there the others.
+policies play the first seeds, and only those that are within 1.3 times of the best mean or p99 there the others.
 
 "(bare)" is an Evenkeel strategy without the router's rule that gives less to deployments whose first tokens come late. Other routers have no such rule
 and always run without it.

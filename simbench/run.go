@@ -97,7 +97,7 @@ func (b *bench) play(ctx context.Context, specs []spec) ([]*played, error) {
 func guess(s *spec) float64 { return float64(s.Most) * float64(s.N) / 8 * float64(s.seeds) }
 
 // contender: a policy whose mean or 99th percentile is within this factor of the best one's, in the seeds of scouts, may be the best.
-const contender = 1.5
+const contender = 1.3
 
 // row plays one row.
 func (b *bench) row(ctx context.Context, s spec) (*played, error) {
