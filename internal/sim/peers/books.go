@@ -36,22 +36,20 @@ type look struct {
 
 // worker is a deployment in the books.
 type worker struct {
-	running  int // requests sent and not over
-	queued   int // of those, that have no first token
-	uncached int // prompt tokens of the queued ones that were not believed to be cached there
-	held     int // those of all running ones
-	load     engine.Load
-	scraped  bool
-	since    int // tokens of prompts sent since the last scrape
+	running  int         // requests sent and not over
+	queued   int         // of those, that have no first token
+	uncached int         // prompt tokens of the queued ones that were not believed to be cached there
+	held     int         // those of all running ones
+	load     engine.Load // as it was scraped last
+	since    int         // tokens of prompts sent since the last scrape
 }
 
 // charge is a running attempt in the books.
 type charge struct {
-	deployment int
-	sent       time.Duration
-	uncached   int
-	rank       int // requests that the deployment had, with this one
-	begun      bool
+	sent     time.Duration
+	uncached int
+	rank     int // requests that the deployment had, with this one
+	begun    bool
 }
 
 // ask is the request that a round is about.
@@ -160,12 +158,12 @@ func (b *books) note(n *sim.Notice) charge {
 	w := &b.workers[n.Deployment]
 	switch n.Kind {
 	case sim.Scraped:
-		w.load, w.scraped, w.since = n.Load, true, 0
+		w.load, w.since = n.Load, 0
 		return charge{}
 	case sim.Sent:
 		w.running++
 		w.queued++
-		c := charge{deployment: n.Deployment, sent: n.At, uncached: n.Request.PromptTokens, rank: w.running}
+		c := charge{sent: n.At, uncached: n.Request.PromptTokens, rank: w.running}
 		b.lookup(n.At, n.Request)
 		c.uncached -= b.cached[n.Deployment]
 		if b.index != nil {

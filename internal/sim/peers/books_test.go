@@ -35,7 +35,7 @@ func TestBooks(t *testing.T) {
 		t.Errorf("%d attempts are left over", len(b.open))
 	}
 	r.scraped(1, engine.Load{Waiting: 3})
-	if w := b.workers[1]; w.load.Waiting != 3 || w.since != 0 || !w.scraped {
+	if w := b.workers[1]; w.load.Waiting != 3 || w.since != 0 {
 		t.Errorf("%+v", w)
 	}
 	r.send(1, prompt(700))

@@ -300,6 +300,3 @@ func (x *index) forget(l *list, i int32) {
 	delete(x.sets, h.hash)
 	x.unusedSets = append(x.unusedSets, set)
 }
-
-// tokens returns how much a deployment's part holds.
-func (x *index) tokens(deployment int) int { return x.list(int32(deployment)).len * x.size }

@@ -13,6 +13,9 @@ func matched(x *index, now time.Duration, deployments int, chain ...uint64) []in
 	return tokens
 }
 
+// tokens returns how much a deployment's part holds.
+func (x *index) tokens(deployment int) int { return x.list(int32(deployment)).len * x.size }
+
 func TestIndexMatches(t *testing.T) {
 	x := newIndex(3, indexOptions{block: 64})
 	if got := matched(x, 0, 3, 1, 2); !slices.Equal(got, []int{0, 0, 0}) {
