@@ -27,12 +27,34 @@ func say(rng *rand.Rand, n int) string {
 	return strings.Join(words, " ")
 }
 
-// calibration asks one server questions of all lengths, some with a beginning that it knows, first one by one and then at random
+// calibration asks each server questions of all lengths, some with a beginning that it knows, first one by one and then at random
 // times, and returns what it saw.
-func calibration(t *testing.T, url string) []fit.Observation {
+func calibration(t *testing.T, servers []*Server) []fit.Observation {
 	t.Helper()
-	const alone, crowded = 20, 36
-	rng := rand.New(rand.NewPCG(3, 3))
+	start := time.Now()
+	answers, errs := make([][]Answer, len(servers)), make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() { answers[i], errs[i] = interview(t.Context(), s.URL, rand.New(rand.NewPCG(3, uint64(i)))) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	var seen []fit.Observation
+	for i, s := range servers {
+		for _, a := range answers[i] {
+			seen = append(seen, fit.Observation{
+				Deployment: s.URL, At: a.Sent.Sub(start), PromptTokens: a.Prompt, CachedTokens: a.Cached, OutputTokens: a.Output, TTFT: a.TTFT, Total: a.Total,
+			})
+		}
+	}
+	return seen
+}
+
+// interview is the calibration of one server.
+func interview(ctx context.Context, url string, rng *rand.Rand) ([]Answer, error) {
+	const alone, crowded = 15, 25
 	var asked [][]Message
 	question := func() ([]Message, int) {
 		m := []Message{{"user", say(rng, 20+rng.IntN(300))}}
@@ -45,38 +67,28 @@ func calibration(t *testing.T, url string) []fit.Observation {
 		asked = append(asked, m)
 		return m, 10 + rng.IntN(50)
 	}
-	start := time.Now()
 	answers := make([]Answer, alone+crowded)
 	errs := make([]error, alone+crowded)
 	ask := func(i int, m []Message, tokens int) {
-		answers[i], errs[i] = Chat(t.Context(), url, ModelName, m, tokens, i)
+		answers[i], errs[i] = Chat(ctx, url, ModelName, m, tokens, i)
 	}
 	for i := range alone {
 		m, tokens := question()
 		ask(i, m, tokens)
-		until(t.Context(), time.Now().Add(time.Since(answers[i].Sent)/4)) // a model that is a little slower has none waiting either
+		until(ctx, time.Now().Add(time.Since(answers[i].Sent)/4)) // a model that is a little slower has none waiting either
 	}
 	var all sync.WaitGroup
 	at := time.Now()
 	for i := range crowded {
 		at = at.Add(time.Duration(rng.ExpFloat64() * float64(400*time.Millisecond)))
 		m, tokens := question()
-		if !until(t.Context(), at) {
+		if !until(ctx, at) {
 			break
 		}
 		all.Go(func() { ask(alone+i, m, tokens) })
 	}
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	var seen []fit.Observation
-	for _, a := range answers {
-		seen = append(seen, fit.Observation{
-			At: a.Sent.Sub(start), PromptTokens: a.Prompt, CachedTokens: a.Cached, OutputTokens: a.Output, TTFT: a.TTFT, Total: a.Total,
-		})
-	}
-	return seen
+	return answers, errors.Join(errs...)
 }
 
 // until waits for a time, and reports whether it came before ctx ended.

@@ -34,7 +34,7 @@ const (
 
 var simModel = gguf.Model{Dim: 256, Layers: 6, Heads: 8, KVHeads: 4, FeedForward: 704, Context: 1 << 15, Seed: 1}
 
-// The simulator says what two real engines behind the balancer do: an engine model that was fitted to one of them predicts the
+// The simulator says what two real engines behind the balancer do: an engine model that was fitted to them predicts the
 // time to the first token, which of two policies is better, and what the caches find.
 func TestSimulatorAgrees(t *testing.T) {
 	for attempt := range 2 {
@@ -107,15 +107,16 @@ func (c *comparison) problems() (out []string) {
 	return out
 }
 
-// compare calibrates on one server, and lets conversations run through the balancer under two policies, each with servers whose
-// caches are empty, and through the simulator.
+// compare lets conversations run through the balancer under two policies, calibrates in between, since the speed of a machine drifts, and
+// lets the same conversations run through the simulator with what was fitted. Each time servers begin with empty caches. Both are
+// calibrated at once, because both work in the rest too, and share more than a clock.
 func compare(t *testing.T) *comparison {
 	t.Helper()
 	harness.Program(t) // not while servers are measured
-	options := Options{Model: simModel, Slots: simSlots, Context: simContext, HostCache: -1, Pinned: true}
+	servers := Start(t, 2, Options{Model: simModel, Slots: simSlots, Context: simContext, HostCache: -1, Pinned: true})
 	c := &comparison{share: math.NaN()}
-	servers := Start(t, 2, options)
-	watch := func(servers []*Server, f func()) {
+	watch := func(f func()) {
+		warm(t, servers)
 		before := times(servers)
 		f()
 		for i, after := range times(servers) {
@@ -124,9 +125,23 @@ func compare(t *testing.T) *comparison {
 			}
 		}
 	}
-	warm(t, servers)
+	talks := conversations(7)
+	var played []play
+	run := func(strategy string) {
+		p := play{strategy: strategy, file: configuration(t, servers, strategy)}
+		lb := harness.Evenkeel(t, "--config", p.file)
+		watch(func() { p.turns = converse(t, lb.URL, talks) })
+		lb.Stop(t, 10*time.Second)
+		p.requests = replayable(t, servers[0], p.turns)
+		played = append(played, p)
+	}
+	run("round_robin")
+	restart(t, servers)
 	var seen []fit.Observation
-	watch(servers[:1], func() { seen = calibration(t, servers[0].URL) })
+	watch(func() { seen = calibration(t, servers) })
+	restart(t, servers)
+	run("failover")
+
 	given := engine.Config{
 		Scheduler: engine.Slots, StepTokens: 2048, MicroBatch: 512, Slots: simSlots, BlockTokens: 1, Blocks: simSlots * simContext,
 	}
@@ -134,30 +149,32 @@ func compare(t *testing.T) *comparison {
 	if c.fitted, err = fit.Calibrate(seen, fit.Options{Engines: []engine.Config{given}, HoldOut: 0.3, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	talks := conversations(7)
-	for _, strategy := range []string{"round_robin", "failover"} {
-		for _, s := range servers {
-			s.Kill()
-			s.Restart(t)
+	for _, p := range played {
+		c.load = max(c.load, load(c.fitted.Engine, p.requests)/2)
+		r := policyResult{name: p.strategy, requests: len(p.turns), real: measured(p.turns), simulated: simulated(t, p.file, c.fitted.Engine, p.requests)}
+		for _, u := range p.turns {
+			r.late = max(r.late, u.late)
 		}
-		warm(t, servers)
-		file := configuration(t, servers, strategy)
-		lb := harness.Evenkeel(t, "--config", file)
-		p := policyResult{name: strategy}
-		var turns []turn
-		watch(servers, func() { turns = converse(t, lb.URL, talks) })
-		lb.Stop(t, 10*time.Second)
-		p.requests = len(turns)
-		for _, u := range turns {
-			p.late = max(p.late, u.late)
-		}
-		p.real = measured(turns)
-		requests := replayable(t, servers[0], turns)
-		c.load = max(c.load, load(c.fitted.Engine, requests)/2)
-		p.simulated = simulated(t, file, c.fitted.Engine, requests)
-		c.policies = append(c.policies, p)
+		c.policies = append(c.policies, r)
 	}
 	return c
+}
+
+// play is what became of the conversations under a policy.
+type play struct {
+	strategy string
+	file     string // the configuration
+	turns    []turn
+	requests []sim.Request
+}
+
+// restart empties the servers' caches.
+func restart(t *testing.T, servers []*Server) {
+	t.Helper()
+	for _, s := range servers {
+		s.Kill()
+		s.Restart(t)
+	}
 }
 
 // usage is what a server had of processors, in seconds.
