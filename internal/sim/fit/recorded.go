@@ -1,0 +1,46 @@
+package fit
+
+import (
+	"errors"
+
+	"evenkeel/internal/sim"
+)
+
+// Recorded returns what a recorded trace (sim.ReadRecorded) tells of the deployments that keep names, nil = of all; they should be
+// engines of one kind with one model. Each attempt is an observation. The times of one count that came to its end and whose engine
+// reported its tokens; the others are load.
+//
+// An engine that caches prefixes must report what it found, or computing a prompt looks cheaper than it is.
+func Recorded(t *sim.Trace, keep func(deployment string) bool) ([]Observation, error) {
+	var out []Observation
+	recorded := false
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if row.Recorded == nil {
+			continue
+		}
+		recorded = true
+		for _, a := range row.Recorded.Attempts {
+			if keep != nil && !keep(a.Deployment) {
+				continue
+			}
+			o := Observation{
+				Deployment: a.Deployment, At: row.At + a.Sent, PromptTokens: min(row.PromptTokens, mostTokens), OutputTokens: min(a.Output, mostTokens),
+			}
+			if whole := a.Class == "" && !a.Waste; whole && !a.Estimated && a.Input > 0 {
+				o.PromptTokens, o.CachedTokens = min(a.Input, mostTokens), min(a.Cached, mostTokens)
+				o.TTFT, o.Total = a.TTFT, max(a.TTFT, a.Took)
+			} else if whole {
+				o.OutputTokens = min(row.OutputTokens, mostTokens)
+			}
+			out = append(out, o)
+		}
+	}
+	switch {
+	case !recorded:
+		return nil, errors.New("fit: this trace says nothing of how long requests took: record one (the setting trace.path)")
+	case len(out) == 0:
+		return nil, errors.New("fit: no attempt in this trace went to a deployment of that name")
+	}
+	return out, nil
+}
