@@ -59,7 +59,12 @@ func digest(p *played, policies []policy) *table {
 		e.meanRatio = study.Ratio(e.outcomes, bestMean.outcomes, study.MeanTTFT)
 		e.p99Ratio = study.Ratio(e.outcomes, bestP99.outcomes, study.P99TTFT)
 	}
-	slices.SortStableFunc(t.entries, func(a, b entry) int { return cmp.Compare(a.meanRatio.Estimate, b.meanRatio.Estimate) })
+	slices.SortStableFunc(t.entries, func(a, b entry) int {
+		if !t.stable {
+			return cmp.Compare(b.of(study.Goodput), a.of(study.Goodput))
+		}
+		return cmp.Compare(a.meanRatio.Estimate, b.meanRatio.Estimate)
+	})
 	return t
 }
 
@@ -95,6 +100,16 @@ func (t *table) best(of func(*entry) float64) *entry {
 		}
 	}
 	return best
+}
+
+// leader returns the best policy of the row: by its mean TTFT, or where that says nothing by goodput.
+func (t *table) leader() *entry {
+	return t.best(func(e *entry) float64 {
+		if !t.stable {
+			return -e.of(study.Goodput)
+		}
+		return e.mean.Estimate
+	})
 }
 
 // seeds is how many the row was played with.

@@ -159,12 +159,12 @@ func (b *bench) slowRule(d document, tables []*table) {
 // overview has a line for each row.
 func (b *bench) overview(d document, tables []*table) {
 	d.line("## Rows\n")
-	d.line("Mean TTFT in seconds; the ratio is that of `%s`, Evenkeel's default, to the best.\n", ownDefault)
+	d.line("Mean TTFT in seconds, and goodput of overloaded rows; the ratio is that of `%s`, Evenkeel's default, to the best.\n", ownDefault)
 	d.line("| row | ρ | ρ₀ | hits of an endless cache | stable | lower bound | reference | best | | default | ratio |\n|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, t := range tables {
-		best := t.best(func(e *entry) float64 { return e.mean.Estimate })
+		best := t.leader()
 		own := t.entry(ownDefault)
-		figures := [3]string{"–", "–", "–"}
+		figures := [3]string{fmt.Sprintf("goodput %.3f", best.of(study.Goodput)), fmt.Sprintf("%.3f", own.of(study.Goodput)), "–"}
 		if t.stable {
 			figures = [3]string{seconds(best.mean.Estimate), seconds(own.mean.Estimate), ratio(own.meanRatio)}
 		}
@@ -185,20 +185,36 @@ func (t *table) reference() float64 {
 	return best
 }
 
-// columns of a row's table: what is best is the least, or the most.
-var columns = []struct {
+// column of a row's table: what is best is the least, or the most.
+type column struct {
 	title  string
 	of     study.Metric
 	most   bool
 	format string
-}{
-	{"mean TTFT s", study.MeanTTFT, false, "%.3f"},
-	{"p50", func(o *study.Outcome) float64 { return o.TTFTP50 }, false, "%.3f"},
-	{"p99", study.P99TTFT, false, "%.2f"},
-	{"ITL p99 ms", func(o *study.Outcome) float64 { return o.ITLP99 * 1e3 }, false, "%.1f"},
-	{"goodput", study.Goodput, true, "%.3f"},
-	{"hits", func(o *study.Outcome) float64 { return o.HitShare }, true, "%.3f"},
-	{"imbalance", func(o *study.Outcome) float64 { return o.Imbalance }, false, "%.2f"},
+	each   bool // it is about single deployments; a yardstick is one server in the place of all
+}
+
+// columns are those of stable rows; overloaded ones have no times, which would only tell how long they were played.
+var (
+	columns = append([]column{
+		{"mean TTFT s", study.MeanTTFT, false, "%.3f", false},
+		{"p50", func(o *study.Outcome) float64 { return o.TTFTP50 }, false, "%.3f", false},
+		{"p99", study.P99TTFT, false, "%.2f", false},
+		{"ITL p99 ms", func(o *study.Outcome) float64 { return o.ITLP99 * 1e3 }, false, "%.1f", false},
+	}, overloaded...)
+	overloaded = []column{
+		{"goodput", study.Goodput, true, "%.3f", false},
+		{"hits", func(o *study.Outcome) float64 { return o.HitShare }, true, "%.3f", false},
+		{"imbalance", func(o *study.Outcome) float64 { return o.Imbalance }, false, "%.2f", true},
+	}
+)
+
+// columns returns those that say something about the row.
+func (t *table) columns() []column {
+	if t.stable {
+		return columns
+	}
+	return overloaded
 }
 
 // details has a table for each row.
@@ -208,7 +224,7 @@ func (b *bench) details(d document, tables []*table) {
 		first := t.entries[0].outcomes[0]
 		note := ""
 		if !t.stable {
-			note = ", not stable: times grow with its length"
+			note = ", overloaded"
 		}
 		d.line("<details><summary>%s (ρ %.2f, ρ₀ %.2f%s)</summary>\n", t.spec.name(), t.load.Rho, t.load.NoCache, note)
 		for _, v := range variants {
@@ -229,11 +245,14 @@ func (b *bench) details(d document, tables []*table) {
 
 func (t *table) write(d document) {
 	title, rule := "| policy | seeds |", "|---|---|"
-	for _, c := range columns {
+	for _, c := range t.columns() {
 		title += " " + c.title + " |"
 		rule += "---|"
 	}
-	d.line("%s ratio of means | of p99s |\n%s---|---|", title, rule)
+	if t.stable {
+		title, rule = title+" ratio of means | of p99s |", rule+"---|---|"
+	}
+	d.line("%s\n%s", title, rule)
 	for i := range t.entries {
 		d.line("%s", t.cells(&t.entries[i], true))
 	}
@@ -250,15 +269,22 @@ func (t *table) cells(e *entry, rated bool) string {
 		name = "*" + name + "* (reference)"
 	}
 	line := fmt.Sprintf("| %s | %d |", name, len(e.outcomes))
-	for _, c := range columns {
+	for _, c := range t.columns() {
 		sign := 1.0
 		if c.most {
 			sign = -1
 		}
+		if c.each && !rated {
+			line += " – |"
+			continue
+		}
 		best := t.best(func(e *entry) float64 { return sign * e.of(c.of) })
 		line += " " + marked(fmt.Sprintf(c.format, e.of(c.of)), rated && len(e.outcomes) == t.seeds() && e.of(c.of) == best.of(c.of)) + " |"
 	}
-	if !rated {
+	switch {
+	case !t.stable:
+		return line
+	case !rated:
 		return line + " | |"
 	}
 	return line + " " + ratio(e.meanRatio) + " | " + ratio(e.p99Ratio) + " |"

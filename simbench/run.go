@@ -139,27 +139,29 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 }
 
 // contenders returns the policies that may be the best of a row, by what all of them made of its first seeds, and the yardstick that was
-// the best of its kind.
+// the best of its kind. Where backlog grows under each of them, goodput tells.
 func contenders(p *played, all []policy) []policy {
 	mean := func(c policy, m study.Metric) float64 { return study.Mean(p.outcomes[c.Name], m).Estimate }
-	least := func(m study.Metric, yardsticks bool) float64 {
-		x := math.Inf(1)
-		for _, c := range all {
-			if (c.kind == reference) == yardsticks {
-				x = min(x, mean(c, m))
-			}
-		}
-		return x
-	}
-	bestMean, bestP99, yardstick := least(study.MeanTTFT, false), least(study.P99TTFT, false), least(study.MeanTTFT, true)
-	var some []policy
+	bestMean, bestP99, bestGoodput, yardstick, overload := math.Inf(1), math.Inf(1), 0.0, math.Inf(1), true
 	for _, c := range all {
-		x := mean(c, study.MeanTTFT)
-		if c.kind == reference && x <= yardstick || c.kind != reference && (x <= contender*bestMean || mean(c, study.P99TTFT) <= contender*bestP99) {
-			some = append(some, c)
+		if c.kind == reference {
+			yardstick = min(yardstick, mean(c, study.MeanTTFT))
+			continue
 		}
+		bestMean, bestP99 = min(bestMean, mean(c, study.MeanTTFT)), min(bestP99, mean(c, study.P99TTFT))
+		bestGoodput = max(bestGoodput, mean(c, study.Goodput))
+		overload = overload && !steady(p.outcomes[c.Name])
 	}
-	return some
+	return slices.DeleteFunc(slices.Clone(all), func(c policy) bool {
+		switch x := mean(c, study.MeanTTFT); {
+		case c.kind == reference:
+			return x > yardstick
+		case overload:
+			return mean(c, study.Goodput)*contender < bestGoodput
+		default:
+			return x > contender*bestMean && mean(c, study.P99TTFT) > contender*bestP99
+		}
+	})
 }
 
 // cell returns one result, from the store if it is there.

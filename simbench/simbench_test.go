@@ -215,6 +215,11 @@ func TestContenders(t *testing.T) {
 	if some := contenders(p, cast); len(some) != 3 {
 		t.Errorf("%d go on, want a, b and oracle", len(some))
 	}
+	p = made(map[string][]float64{"a": {1}, "b": {1}, "c": {9}, "oracle": {.8}, "sage": {.9}}, [3]float64{1, 1, 9})
+	p.outcomes["b"][0].Goodput = .7
+	if some := contenders(p, cast); len(some) != 3 || some[1].Name != "c" {
+		t.Errorf("of an overloaded row %v go on, want a, c and oracle: by goodput, not by time", some)
+	}
 }
 
 func TestDigest(t *testing.T) {
@@ -238,6 +243,23 @@ func TestDigest(t *testing.T) {
 	means["a"] = []float64{2, .4, 3}
 	if d := digest(made(means, [3]float64{1, 1, 1}), cast); d.broken != "a" {
 		t.Errorf("a beat what is possible with one seed, and broken is %q", d.broken)
+	}
+}
+
+// TestOverloaded: where backlog grows under every policy, goodput decides, and no times are shown.
+func TestOverloaded(t *testing.T) {
+	p := made(map[string][]float64{"a": {2, 2, 2}, "b": {1, 1, 1}}, [3]float64{1, 1, 9})
+	for _, o := range p.outcomes["b"] {
+		o.Goodput = .1
+	}
+	d := digest(p, cast)
+	if d.stable || d.entries[0].policy.Name != "a" || d.leader().policy.Name != "a" {
+		t.Errorf("stable %v, %s is the first and %s the leader, want a", d.stable, d.entries[0].policy.Name, d.leader().policy.Name)
+	}
+	var text bytes.Buffer
+	d.write(document{&text})
+	if got := text.String(); strings.Contains(got, "TTFT") || !strings.Contains(got, "| a | 3 | **1.000** |") {
+		t.Errorf("the table is\n%s", got)
 	}
 }
 

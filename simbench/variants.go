@@ -21,6 +21,11 @@ var variants = []variant{
 	{"scrapes-5s", "the engines' metrics are read every 5 seconds", func(r *study.Row) { r.Knowledge.Scrapes.Every = 5 * time.Second }},
 	{"balancers-4", "four balancers that tell each other nothing", func(r *study.Row) { r.Knowledge.Balancers = 4 }},
 	{"text-varies", "a token is 4 bytes of text in the mean, with a coefficient of variation of 0.5: balancers see bytes", func(r *study.Row) { r.Knowledge.BytesPerToken = sim.Law{Mean: 4, CV: 0.5} }},
+	{"balancers-4-shared", "four balancers that tell each other what they send and what comes back, 100 ms late", func(r *study.Row) {
+		r.Knowledge.Balancers, r.Knowledge.Sharing = 4, sim.Sharing{On: true, Delay: 100 * time.Millisecond}
+	}},
+	{"cache-quarter", "policies that index prefixes take the engines' caches for a quarter of what they are", func(r *study.Row) { r.Knowledge.CacheGuess = 0.25 }},
+	{"cache-16x", "and for sixteen times what they are", func(r *study.Row) { r.Knowledge.CacheGuess = 16 }},
 	{"half-slow", "half of the engines take twice as long", halfSlow},
 	{"small-kv", "caches of 60,000 tokens, and all takes twice as long", smallKV},
 	{"cold", "an engine is replaced by a cold one at half-time", func(r *study.Row) { r.Faults = cold }},

@@ -121,9 +121,9 @@ func decisions(name string, n int) (micros, bytes float64, err error) {
 	f := route.Facts{Model: scale.Model, PromptBytes: 4000}
 	var lease route.Lease
 	var decision route.Decision
-	picks := max(200, 200_000/n)
+	picks := max(50, 100_000/n)
 	now := sim.Epoch.Add(time.Minute)
-	for round := range 5 {
+	for round := range 3 {
 		began := processorTime()
 		for i := range picks {
 			f.Seed = uint64(i)

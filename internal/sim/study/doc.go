@@ -3,7 +3,7 @@
 //
 // A Row is an experiment: a Workload, engines, how busy they are, and what balancers know. Prepare finds the rate of arrivals that
 // makes the fleet as busy as the Row says, and how long to play; Prepared.Run plays it under one Policy with one seed to an
-// Outcome. Outcomes of one seed saw the same requests at the same times whatever the policy, so Compare pairs them.
+// Outcome. Outcomes of one seed saw the same requests at the same times whatever the policy, so Difference and Ratio pair them.
 //
 // # How busy is busy
 //

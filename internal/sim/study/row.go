@@ -54,6 +54,9 @@ type Knowledge struct {
 	Scrapes       sim.Scrapes
 	Sharing       sim.Sharing
 	BytesPerToken sim.Law // how much text prompts are, see sim.Options
+	// CacheGuess is how large policies that index prefixes take the first engine's cache to be, in multiples of what it is; 0 = what each
+	// assumes by default.
+	CacheGuess float64
 }
 
 // Prepared is a Row that is ready to be played. It may be used by several goroutines.

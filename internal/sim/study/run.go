@@ -104,6 +104,9 @@ func (p *Prepared) Options(policy Policy, seed uint64) (o sim.Options, err error
 		Seed: seed, Strategy: policy.Strategy, Stream: true, BurnIn: p.BurnIn, Goal: r.Workload.Goal, Plan: r.Plan, Budget: r.Budget,
 		Balancers: r.Knowledge.Balancers, Scrapes: r.scrapes(policy), Sharing: r.Knowledge.Sharing, BytesPerToken: r.Knowledge.BytesPerToken,
 	}
+	if guess := r.Knowledge.CacheGuess; guess > 0 {
+		o.CacheTokens = max(int(guess*float64(r.Engines[0].Blocks*r.Engines[0].BlockTokens)), 1)
+	}
 	if policy.Bare || policy.Strategy == nil {
 		o.Router.Health = bare
 	}
