@@ -23,10 +23,12 @@ type Options struct {
 	// Policy makes one for each balancer.
 	Policy func(Vantage) (Policy, error)
 	// Site stands in the place of all these but Servers: deployments that are not alike, and several models.
-	Site      *Site
-	Scrapes   Scrapes
-	Sharing   Sharing
-	Balancers int // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
+	Site    *Site
+	Scrapes Scrapes
+	Sharing Sharing
+	// CacheTokens is what each Policy is told of the size of a deployment's prefix cache, 0 = nothing.
+	CacheTokens int
+	Balancers   int // each with a Router and a Budget of its own, and each request comes to one at random; 0 = 1
 	// Subset, if not nil, says which deployments a balancer knows, in order; else each knows all. Orders (Leaving, Coming) reach those who know it.
 	Subset func(balancer int) []Member
 	// Shares are the parts of all requests that come to each balancer, in any unit; nil = equal ones.

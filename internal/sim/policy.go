@@ -27,6 +27,8 @@ type Vantage struct {
 	// Request returns the request whose Facts have this seed, while it runs: a Pick sees bytes, and other routers count tokens
 	// and read session headers.
 	Request func(seed uint64) *Request
+	// CacheTokens is how large a deployment's prefix cache is said to be, true or not; 0 = nothing is said.
+	CacheTokens int
 	// Servers are the deployments themselves, at every moment. Only a yardstick looks into them; what a router may ask is what engines
 	// tell on request or as events: Scraper.Load for a probe, Engine.Cached for KV events.
 	Servers []Server
@@ -98,7 +100,7 @@ func (f *Fleet) advise(b *balancer) (route.Strategy, error) {
 	if f.o.Policy == nil {
 		return f.o.Strategy, nil
 	}
-	v := Vantage{Seed: mix(mix(f.o.Seed) + uint64(b.index)), Balancer: int(b.index), Balancers: f.o.Balancers, Servers: f.o.Servers}
+	v := Vantage{Seed: mix(mix(f.o.Seed) + uint64(b.index)), Balancer: int(b.index), Balancers: f.o.Balancers, CacheTokens: f.o.CacheTokens, Servers: f.o.Servers}
 	v.Request = func(seed uint64) *Request { return f.requests[seed] }
 	for _, d := range f.deployments {
 		v.IDs = append(v.IDs, d.id)

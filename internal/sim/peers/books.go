@@ -69,6 +69,12 @@ func newBooks(at sim.Vantage, x *indexOptions) books {
 		b.byID[id] = i
 	}
 	if x != nil {
+		if x.room > 0 && at.CacheTokens > 0 { // instead of what the router assumes by default
+			x.room = at.CacheTokens
+			if x.pooled {
+				x.room *= n
+			}
+		}
 		b.index = newIndex(n, *x)
 	}
 	return b
