@@ -61,7 +61,7 @@ func (b *bench) head(d document, tables []*table) {
 		how = "`make simbench-quick`"
 	}
 	d.line("# Routing quality\n")
-	d.line("Written by %s on %s; do not edit.\n", how, m.date)
+	d.line("Written by %s on %s; do not edit. With `TRACES=` and the folder of the public traces it takes those, else excerpts.\n", how, m.date)
 	if b.options.quick {
 		d.line("**This is a quick run**: %d rows of %d, %d seeds in the place of %d, and rows of 1,500 to 3,000 requests for 8 deployments. It shows who is about where; differences of a few per cent it does not show, nor p99.\n",
 			len(tables), len(matrix()), quickSeeds, fullSeeds)

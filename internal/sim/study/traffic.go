@@ -35,7 +35,6 @@ type laps struct {
 	o      sim.ReplayOptions
 	rng    *rand.Rand
 	replay *sim.Replay
-	lap    int
 	from   time.Duration // when the lap began
 	salt   uint64
 }
