@@ -282,6 +282,9 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	if n := len(w.lines(warning)); n != 7 {
 		t.Errorf("%d settings are warned about, want 7", n)
 	}
+	if c := w.app.Config(); c.Trace.Path != "" || c.H2C || c.Log.Level == "error" {
+		t.Errorf("they hold before the restart: %+v", c)
+	}
 	if a := w.chat("m"); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
 	}

@@ -168,6 +168,16 @@ func TestRecorderWritesWhatItWasGiven(t *testing.T) {
 
 // A chain's own hashes do not get into the file, nor do equal ones under another key look alike.
 func TestRecorderHidesHashes(t *testing.T) {
+	d := newDesk(t, 1<<20)
+	own := chain(3, 1)
+	d.Add(record("ek-1", 1, 1), own, "")
+	d.flush()
+	d.close()
+	for i, h := range d.read(d.path).entries[0].Prefix.Hashes {
+		if h != d.o.Key.block(own[i]) {
+			t.Errorf("%x is written as %x, want its HMAC", own[i], h)
+		}
+	}
 	one, other := NewTraceKey(), NewTraceKey()
 	for i := range uint64(100) {
 		if h := one.block(i); h == i || h == other.block(i) || h>>trace.HashBits != 0 {
