@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"sim/peers":     {"sim", "engine", "route"},
 	"sim/report":    {"sim", "exchange", "route"},
 	"sim/fit":       {"sim", "engine"},
+	"sim/scale":     {"sim", "exchange", "route"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
 		"discovery", "health", "http1", "proxy", "epp", "console"},
 	"cli": {"app", "sim", "sim/study", "sim/peers", "sim/report", "sim/fit", "engine", "exchange", "route", "strategy", "trace", "console", "mock", "config", "drill"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 
 // pure lists the packages whose every result follows from their arguments: no clock, goroutine, I/O, global randomness or log. They may use each other
 // freely, and of our other packages only types and constants.
-var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "trace", "sim", "sim/study", "sim/yardstick", "sim/peers", "sim/report", "sim/fit"}
+var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "trace", "sim", "sim/study", "sim/yardstick", "sim/peers", "sim/report", "sim/fit", "sim/scale"}
 
 // alike lists packages that are written for each processor, which hides them from the check, and whose results follow from their
 // arguments all the same: their tests say so. Pure code may call them.
