@@ -12,7 +12,7 @@ TOOL    := go tool -modfile=tools/go.mod
 BUDGETS := $(addprefix ./internal/,app ledger llm mock proxy strategy telemetry upstream)
 
 # Packages with simulations, each in one goroutine: the race detector would find nothing and take eight times as long.
-SIMULATED := $(addprefix ./internal/,exchange route sim sim/study strategy)
+SIMULATED := $(addprefix ./internal/,exchange route sim sim/fit sim/study strategy)
 
 comma     := ,
 PGOCELLS  := small,paced,burst,prompt-64k,tls-small
@@ -44,6 +44,7 @@ test: setup lint cross ## everything CI checks: set-up, lint, builds for all pla
 	go test -run 'Alloc|Cost' $(TESTFLAGS) $(BUDGETS) # allocation budgets: the race detector would count its own
 	go test $(TESTFLAGS) $(SIMULATED) # the simulations among them run without the race detector only
 	go test -count=1 $(if $(CI),,-skip TestRed) ./internal/drill # alone too: the rows of evenkeel drill; in CI also that each fails where its defence is missing
+	go test -count=1 -run TestSimulatorAgrees ./tests/realengine # alone too, and without the race detector: it compares times
 	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
 	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -shuffle=on -timeout 6m $(TESTFLAGS) ./...
 

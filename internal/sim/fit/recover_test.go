@@ -90,11 +90,11 @@ func TestRecover(t *testing.T) {
 			}
 		})
 	}
-	f("mixed", "vllm-8192", traffic{requests: 800, rate: 3, prompt: 3000, output: 200, cached: 0.5},
+	f("mixed", "vllm-8192", traffic{requests: 600, rate: 3, prompt: 3000, output: 150, cached: 0.5},
 		map[string]float64{"Base": .1, "Token": .1, "Pair": .5})
 	f("mixed with a cost of prefill", "vllm-router", traffic{requests: 800, rate: 1, prompt: 3000, output: 100, cached: 0.5},
 		map[string]float64{"Base": .05, "Prefill": .1, "Token": .12, "Pair": .2, "Sequence": .3, "Context": .3})
-	f("prefill first, half of it not streamed", "sglang", traffic{requests: 800, rate: 3, prompt: 3000, output: 200, cached: 0.5, whole: 0.5},
+	f("prefill first, half of it not streamed", "sglang", traffic{requests: 600, rate: 3, prompt: 3000, output: 150, cached: 0.5, whole: 0.5},
 		map[string]float64{"Base": .1, "Token": .1, "Pair": .5})
 	f("slots", "llama.cpp", traffic{requests: 800, rate: 0.25, prompt: 500, output: 30, cached: 0.5},
 		map[string]float64{"Base": .1, "Token": .05, "Sequence": .3, "Context": .4})
@@ -106,7 +106,7 @@ func TestRecover(t *testing.T) {
 func TestEnginesAreTried(t *testing.T) {
 	t.Parallel()
 	truth := preset(t, "vllm-2048")
-	w := traffic{requests: 500, deployments: 2, rate: 4, prompt: 3000, output: 100, cached: 0.5, noise: 0.03}
+	w := traffic{requests: 400, deployments: 2, rate: 4, prompt: 3000, output: 100, cached: 0.5, noise: 0.03}
 	first, wide := truth, truth
 	first.Scheduler, wide.StepTokens = engine.PrefillFirst, 16384
 	r := calibrate(t, serve(t, truth, w, 5), bare(first), bare(wide), bare(truth))
