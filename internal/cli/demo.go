@@ -38,7 +38,8 @@ func newDemo() *cobra.Command {
 		Long: `Demo starts three simulated engines of different speed and a balancer in front of them, on free ports of
 127.0.0.1, and sends them the same traffic twice: short and long streamed requests, first under round_robin,
 then under the default strategy, changed by a reload while the balancer runs. In each half one engine is
-killed, with all its connections reset, and comes back. It shows what happens, and compares the two.
+killed, with all its connections reset, and comes back. It shows what happens, compares the two, and says what
+the same would have been under other strategies, by the simulator (evenkeel simulate).
 
 Every answer is checked to its last token. The exit code is 0 if every request was answered completely, or
 was cut by the kill after content had come and ended with an error event that says so. Else it is 1.`,
@@ -119,6 +120,11 @@ func (d *demoRun) run(ctx context.Context, keep bool) error {
 	if ctx.Err() != nil {
 		return errDemoFailed
 	}
+	simulated, err := d.otherwise()
+	if err != nil {
+		return err
+	}
+	d.screen.print(simulated...)
 	d.screen.print(nextSteps(d.fleet, programName(), keep)...)
 	if keep {
 		<-ctx.Done()

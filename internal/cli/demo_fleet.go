@@ -10,19 +10,26 @@ import (
 
 	"evenkeel/internal/app"
 	"evenkeel/internal/config"
+	"evenkeel/internal/engine"
 	"evenkeel/internal/mock"
 )
 
 const demoModel = "demo-model"
 
-// demoEngines are the engines of the demo, as in a fleet that grew over years. For its traffic (a request is 440 tokens of
-// prompt and 42 of output in the mean) they serve about 85, 29 and 8 requests per second: together more than four times what
-// comes, but the slow one less than a third of it.
+// demoEngines are the engines of the demo, as in a fleet that grew over years: batching engines, each of which takes longer for all it
+// does than the one before. For its traffic (a request is 440 tokens of prompt and 42 of output in the mean) they serve about 60, 18
+// and 6 requests per second: together three times what comes, but the slow one less than its third of it.
 func demoEngines() []mock.Config {
+	of := func(name string, base, token, sequence float64, most int) mock.Config {
+		return mock.Config{Name: name, Engine: &engine.Config{
+			Timing: engine.Timing{Base: base, Token: token, Sequence: sequence}, Scheduler: engine.Mixed,
+			StepTokens: 2048, MaxSequences: most, BlockTokens: 16, Blocks: 8192, Watermark: 0.01,
+		}}
+	}
 	return []mock.Config{
-		{Name: "fast", PrefillTokensPerSecond: 20000, InterToken: 8 * time.Millisecond, BaseLatency: 15 * time.Millisecond, Slots: 32},
-		{Name: "medium", PrefillTokensPerSecond: 9000, InterToken: 14 * time.Millisecond, BaseLatency: 25 * time.Millisecond, Slots: 20},
-		{Name: "slow", PrefillTokensPerSecond: 4000, InterToken: 40 * time.Millisecond, BaseLatency: 40 * time.Millisecond, Slots: 14},
+		of("fast", 6e-3, 1.5e-5, 5e-5, 32),
+		of("medium", 14e-3, 4e-5, 2e-4, 20),
+		of("slow", 30e-3, 1e-4, 5e-4, 14),
 	}
 }
 

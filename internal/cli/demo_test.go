@@ -17,6 +17,7 @@ import (
 
 	"evenkeel/internal/app"
 	"evenkeel/internal/mock"
+	"evenkeel/internal/sim"
 )
 
 // watcher keeps what is written and calls seen, once, when text is in it.
@@ -83,7 +84,7 @@ func TestDemoInMiniature(t *testing.T) {
 		t.Errorf("the demo ended with %v, want none", err)
 	}
 	text := out.String()
-	mustContain(t, text, "1 of 2: round_robin", "2 of 2: least_tokens", "round_robin  least_tokens", "share of slow", " 0 failed.")
+	mustContain(t, text, "1 of 2: round_robin", "2 of 2: least_tokens", "round_robin  least_tokens", "share of slow", " 0 failed.", "What this would have been", "p2c_ewma")
 	for _, twice := range []string{"medium is killed", "medium is started again"} {
 		if n := strings.Count(text, twice); n != 2 {
 			t.Errorf("%q is there %d times, want 2:\n%s", twice, n, text)
@@ -153,6 +154,35 @@ func TestDemoFails(t *testing.T) {
 		t.Error(err)
 	}
 	mustContain(t, out.String(), " 2 failed.", "2 failed under round_robin: cut although its engine was not killed")
+}
+
+// The simulator's half of the demo has the same requests, and the kill; and round robin is what the demo says it is.
+func TestDemoSimulated(t *testing.T) {
+	t.Parallel()
+	f, err := startFleet(app.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := f.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p := newPlan(15 * time.Second)
+	results := map[string]*sim.Result{}
+	for _, name := range []string{"round_robin", "least_tokens"} {
+		r, err := f.simulate(name, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results[name] = r
+		if c := r.Counts; c.Arrived != len(p.traffic) || c.Done+c.Failed != c.Arrived || c.Failed == 0 || c.Failed > 20 {
+			t.Errorf("%s: %+v of %d requests, want all, and those that the kill cut", name, c, len(p.traffic))
+		}
+	}
+	if slow, quick := results["round_robin"].TTFT.Quantile(0.99), results["least_tokens"].TTFT.Quantile(0.99); slow < 3*quick {
+		t.Errorf("p99 of TTFT: %.2f s under round_robin, and %.2f s under least_tokens", slow, quick)
+	}
 }
 
 func TestDemoFlags(t *testing.T) {
