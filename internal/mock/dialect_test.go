@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -355,5 +356,29 @@ func TestEchoAndRecord(t *testing.T) {
 	if len(got) != 2 || string(got[0].Body) != "two" || string(got[1].Body) != "\x00\xff three" || got[0].Method != "POST" ||
 		got[0].Path != "/v1/anything?q=1" || got[0].Header.Get("X-Mock-Echo") != "1" || got[0].Host != e.Addr() {
 		t.Errorf("%+v", got)
+	}
+}
+
+// docs/mock.md names the metrics that there are.
+func TestMetricsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/mock.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(pattern, text string) []string {
+		var all []string
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	shown, told := names(`(?m)^# TYPE (vllm:\w+)`, string(e.metrics())), names("`(vllm:\\w+)`", string(page))
+	if !slices.Equal(shown, told) {
+		t.Errorf("/metrics has\n%q, docs/mock.md\n%q", shown, told)
 	}
 }
