@@ -37,6 +37,7 @@ type simulateFlags struct {
 	goalTTFT, goalITL time.Duration
 	asJSON, list      bool
 	html              string
+	fit               bool
 	explainDiff       int
 }
 
@@ -70,8 +71,11 @@ more of each.`,
 			return noArgs(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.list {
+			switch {
+			case f.list:
 				return listSimulated(cmd.OutOrStdout())
+			case f.onlyFit():
+				return f.printFit(cmd.OutOrStdout())
 			}
 			return runSimulate(cmd, f)
 		},
@@ -85,6 +89,7 @@ more of each.`,
 	flags.StringArrayVar(&f.candidate, "candidate", nil, "configuration `file` or directory as it might be; likewise")
 	flags.StringVar(&f.model, "model", "", "`name` of the model that requests ask for which name none (default the only one)")
 	flags.StringSliceVar(&f.engines, "engine", []string{defaultEngine}, "`presets` of the engines, in turn; endpoint=preset for one of a configuration")
+	flags.BoolVar(&f.fit, "fit", false, "take the engines' times from the recorded trace, and say how well they fit; with nothing to compare, do no more")
 	flags.IntVar(&f.deployments, "deployments", 0, "`number` of engines with --strategy (default 4); of addresses of each dns+ pool in configurations (default 2)")
 	flags.IntVar(&f.balancers, "balancers", 1, "`number` of balancers that share the engines and know nothing of each other")
 	flags.DurationVar(&f.scrape, "scrape", 0, "`time` between two readings of each engine's metrics, for policies that read them (default each policy's own)")
@@ -172,9 +177,11 @@ func runSimulate(cmd *cobra.Command, f simulateFlags) error {
 		return err
 	}
 	if f.explainDiff > 0 && cmd.Context().Err() == nil {
-		if r.Sections, err = x.explain(cmd.Context(), r, f.explainDiff); err != nil && !errors.Is(err, context.Canceled) {
+		sections, err := x.explain(cmd.Context(), r, f.explainDiff)
+		if err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
+		r.Sections = append(r.Sections, sections...)
 	}
 	if f.html != "" {
 		if err := writeFile(f.html, r.HTML); err != nil {
@@ -213,5 +220,5 @@ func writeFile(name string, write func(io.Writer) error) error {
 
 // head is the experiment's report without what came of it.
 func (x *experiment) head() *report.Report {
-	return &report.Report{Title: x.title, Facts: x.facts, Priced: x.priced, Goal: x.goal}
+	return &report.Report{Title: x.title, Facts: x.facts, Priced: x.priced, Goal: x.goal, Sections: x.sections}
 }

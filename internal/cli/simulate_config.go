@@ -20,11 +20,7 @@ import (
 )
 
 // compareConfigurations adds a side for each of the two configurations.
-func (f *simulateFlags) compareConfigurations(x *experiment, row *study.Row) error {
-	presets, err := f.presets()
-	if err != nil {
-		return err
-	}
+func (f *simulateFlags) compareConfigurations(x *experiment, row *study.Row, presets map[string]engine.Config) error {
 	written := []struct {
 		name  string
 		paths []string
@@ -191,8 +187,7 @@ func (f *simulateFlags) configured(name string, c *config.Config, asked []string
 	}
 	s.deployments, s.strategies = site.IDs(), strategiesOf(site)
 	for _, id := range s.deployments {
-		endpoint, _, _ := strings.Cut(id, "/")
-		s.kinds = append(s.kinds, f.kind(endpoint))
+		s.kinds = append(s.kinds, f.kind(id))
 	}
 	if len(core.Prices) > 0 {
 		s.cost = func(a *exchange.Attempt) float64 { return attemptCost(core.Prices[a.Deployment], a) }
@@ -237,16 +232,15 @@ func siteOf(core *app.Core, asked []string) (*sim.Site, error) {
 	return site, nil
 }
 
-// kind says which engine is behind an endpoint: what --engine says of it, or of the pool that it is of, else of all.
-func (f *simulateFlags) kind(endpoint string) string {
-	pool, _, _ := strings.Cut(endpoint, "@")
-	general := defaultEngine
+// kind says which engine is behind a deployment: what --engine says of its endpoint, or of the pool that it is of, else of all.
+func (f *simulateFlags) kind(deployment string) string {
+	named, general := f.namedFor(deployment), defaultEngine
 	for _, text := range f.engines {
 		name, preset, ok := strings.Cut(text, "=")
 		switch {
 		case !ok:
 			general = text
-		case name == endpoint || name == pool:
+		case name == named:
 			return preset
 		}
 	}

@@ -20,6 +20,7 @@ import (
 type experiment struct {
 	title    string
 	facts    []report.Fact
+	sections []report.Section
 	goal     sim.Goal
 	priced   bool
 	choices  bool // where requests went is kept, to explain differences

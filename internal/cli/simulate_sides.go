@@ -35,12 +35,23 @@ func (f *simulateFlags) experiment() (*experiment, error) {
 	if err != nil {
 		return nil, err
 	}
+	presets, err := f.presets()
+	if err != nil {
+		return nil, err
+	}
 	x := &experiment{goal: w.Goal, choices: f.explainDiff > 0}
+	if f.fit {
+		section, err := f.fitAll(w.Trace, presets)
+		if err != nil {
+			return nil, err
+		}
+		x.sections = append(x.sections, section)
+	}
 	row := f.row(w)
 	if len(f.strategies) > 0 {
-		err = f.compareStrategies(x, &row)
+		err = f.compareStrategies(x, &row, presets)
 	} else {
-		err = f.compareConfigurations(x, &row)
+		err = f.compareConfigurations(x, &row, presets)
 	}
 	if err != nil {
 		return nil, err
@@ -159,11 +170,7 @@ func (f *simulateFlags) facts(x *experiment) []report.Fact {
 }
 
 // compareStrategies adds a side for each strategy.
-func (f *simulateFlags) compareStrategies(x *experiment, row *study.Row) error {
-	presets, err := f.presets()
-	if err != nil {
-		return err
-	}
+func (f *simulateFlags) compareStrategies(x *experiment, row *study.Row, presets map[string]engine.Config) error {
 	var ids, kinds []string
 	for i := range cmp.Or(f.deployments, max(defaultDeployments, len(f.engines))) {
 		ids, kinds = append(ids, "e"+strconv.Itoa(i)+"/m"), append(kinds, f.engines[i%len(f.engines)])

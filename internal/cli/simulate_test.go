@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"evenkeel/internal/engine"
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/sim"
 	"evenkeel/internal/trace"
 )
 
@@ -63,8 +65,8 @@ func in(t *testing.T, files map[string]string) func(name string) string {
 
 // The examples of the help run as they are written, where the repository is checked out.
 func TestSimulateExamples(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the first example plays 30,000 requests")
+	if raceEnabled {
+		t.Skip("30,000 requests, of which the race detector would see nothing new")
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -95,7 +97,7 @@ func TestSimulateIsDeterministic(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	run := func(procs int, seed string) (out [3]string) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-		args := []string{"--workload", "tenant-flood", "--requests", "1500", "--seeds", "2", "--strategy", "p2c_ewma,least_tokens,peer:sglang", "--seed", seed}
+		args := []string{"--workload", "tenant-flood", "--requests", "400", "--seeds", "2", "--strategy", "p2c_ewma,least_tokens,peer:sglang", "--seed", seed}
 		out[0] = simulated(t, append(args, "--explain-diff", "--html", page)...)
 		out[1] = simulated(t, append(args, "--json")...)
 		html, err := os.ReadFile(page)
@@ -315,7 +317,7 @@ func TestSimulateRefusals(t *testing.T) {
 
 // An interrupted simulation tells what there is, the same time for all.
 func TestSimulateInterrupted(t *testing.T) {
-	f := simulateFlags{workload: "multi-turn", strategies: []string{"least_tokens", "round_robin"}, engines: []string{defaultEngine}, requests: 2000, seed: 1, seeds: 2, balancers: 1, burnIn: .1}
+	f := simulateFlags{workload: "multi-turn", strategies: []string{"least_tokens", "round_robin"}, engines: []string{defaultEngine}, requests: 600, seed: 1, seeds: 2, balancers: 1, burnIn: .1}
 	x, err := f.experiment()
 	if err != nil {
 		t.Fatal(err)
@@ -424,5 +426,85 @@ func TestSimulateRecorded(t *testing.T) {
 	}
 	if x := before["versus"]; x != nil {
 		t.Errorf("the baseline differs from %v", x)
+	}
+}
+
+// servedTrace is what a balancer records that sends requests without a common prefix to two engines of a preset.
+func servedTrace(t *testing.T, preset string) string {
+	t.Helper()
+	c, err := engine.Preset(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := sim.NewPoisson(1, sim.PoissonOptions{Rate: 4, Prompt: sim.Law{Mean: 3000, CV: 1}, Output: sim.Law{Mean: 100, CV: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strategy, err := policy("least_tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := trace.AppendHeader(nil, &trace.Header{Version: trace.Version, Key: "k", BlockBytes: 256})
+	o := sim.Options{
+		Strategy: strategy.Strategy, Source: source, Stream: true, Plan: exchange.Plan{MaxAttempts: 1},
+		Record: func(_ *sim.Request, rec *exchange.Record) {
+			var e trace.Entry
+			e.From(rec)
+			lines = trace.Append(lines, &e)
+		},
+	}
+	for range 2 {
+		e, err := sim.NewEngine(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Servers = append(o.Servers, e)
+	}
+	fleet, err := sim.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Finish(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	return string(lines)
+}
+
+// Engines that are fitted to a recorded trace take the times that it tells of, whatever preset they began with.
+func TestSimulateFit(t *testing.T) {
+	if raceEnabled {
+		t.Skip("a fit simulates the trace hundreds of times, in one goroutine")
+	}
+	file := in(t, map[string]string{"traffic.jsonl": servedTrace(t, "vllm-router")})
+	args := []string{"--trace", file("traffic.jsonl"), "--fit"}
+	if text := simulated(t, args...); !strings.Contains(text, "TTFT") || strings.Contains(text, "goodput") {
+		t.Errorf("got\n%s", text)
+	}
+	args = append(args, "--strategy", "least_tokens", "--deployments", "2", "--burn-in", "0")
+	text := simulated(t, args...)
+	for _, want := range []string{"Engines, fitted to the trace", "2 × fitted", "as recorded"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	_, stdout, _ := command(append([]string{"simulate", "--json"}, args...)...) // what was fitted goes to stderr then
+	var rows []struct {
+		TTFT float64 `json:"ttft_mean_seconds"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &rows); err != nil || len(rows) != 1 {
+		t.Fatalf("%v in %s", err, stdout)
+	}
+	got, recorded := rows[0].TTFT, 0.
+	if m := regexp.MustCompile(`TTFT mean (\d+) ms`).FindStringSubmatch(text); m == nil {
+		t.Fatalf("got\n%s", text)
+	} else if _, err := fmt.Sscan(m[1], &recorded); err != nil {
+		t.Fatal(err)
+	}
+	if recorded /= 1000; got < .9*recorded || got > 1.1*recorded {
+		t.Errorf("a TTFT of %v s, where %v s was recorded", got, recorded)
+	}
+	code, _, stderr := command("simulate", "--trace", excerpt, "--fit")
+	if code != exitUsage || !strings.Contains(stderr, "--fit needs a trace that serve has recorded") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

@@ -208,7 +208,7 @@ func TestIntervalCovers(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(k), uint64(seeds)))
 			for range seeds {
 				x := Run{Result: &sim.Result{}}
-				for i := range 2000 {
+				for i := range 600 {
 					x.Result.TTFT.Add(i, 1+rng.NormFloat64())
 				}
 				p.Runs = append(p.Runs, x)

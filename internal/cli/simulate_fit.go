@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"evenkeel/internal/engine"
+	"evenkeel/internal/sim"
+	"evenkeel/internal/sim/fit"
+	"evenkeel/internal/sim/report"
+)
+
+// onlyFit reports whether nothing is to be compared: the engines are to be fitted, and no more.
+func (f *simulateFlags) onlyFit() bool {
+	return f.fit && len(f.strategies)+len(f.baseline)+len(f.candidate) == 0
+}
+
+// printFit fits the engines to the trace and says how well that went.
+func (f *simulateFlags) printFit(out io.Writer) error {
+	w, err := f.traffic()
+	if err != nil {
+		return err
+	}
+	presets, err := f.presets()
+	if err != nil {
+		return err
+	}
+	text, err := f.fitAll(w.Trace, presets)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, text.Text)
+	return err
+}
+
+// fitAll fits engines to a recorded trace, and tells how well they fit. What --engine says of an endpoint is fitted to that
+// alone; of the presets for all, the one is taken that fits the others best. From then on --engine names what was fitted.
+func (f *simulateFlags) fitAll(t *sim.Trace, presets map[string]engine.Config) (report.Section, error) {
+	section := report.Section{Title: "Engines, fitted to the trace"}
+	if t == nil || t.Rows[0].Recorded == nil {
+		return section, usageError{errors.New("--fit needs a trace that serve has recorded (docs/trace.md): others do not tell how long answers took")}
+	}
+	tried := map[string][]engine.Config{} // by endpoint, "" = all others
+	for _, text := range f.engines {
+		endpoint, name, ok := strings.Cut(text, "=")
+		if !ok {
+			endpoint, name = "", text
+		}
+		tried[endpoint] = append(tried[endpoint], presets[name])
+	}
+	var engines, texts []string
+	for _, endpoint := range slices.Sorted(maps.Keys(tried)) {
+		result, err := calibrate(t, tried[endpoint], f.seed, func(deployment string) bool { return f.namedFor(deployment) == endpoint })
+		name, head := "fitted", ""
+		if endpoint != "" {
+			name = "fitted to " + endpoint
+			engines = append(engines, endpoint+"="+name)
+			head = endpoint + "\n"
+		} else {
+			engines = append(engines, name)
+		}
+		if err != nil {
+			return section, fmt.Errorf("--fit: %s%w", strings.ReplaceAll(head, "\n", ": "), err)
+		}
+		presets[name] = result.Engine
+		texts = append(texts, head+strings.TrimRight(result.String(), "\n")+"\n")
+	}
+	f.engines, section.Text = engines, strings.Join(texts, "\n")
+	return section, nil
+}
+
+// calibrate finds the times of the engines behind the deployments that keep names.
+func calibrate(t *sim.Trace, tried []engine.Config, seed uint64, keep func(deployment string) bool) (*fit.Result, error) {
+	seen, err := fit.Recorded(t, keep)
+	if err != nil {
+		return nil, err
+	}
+	return fit.Calibrate(seen, fit.Options{Engines: tried, Seed: seed})
+}
+
+// namedFor returns the endpoint or pool of a deployment if --engine names it, else "".
+func (f *simulateFlags) namedFor(deployment string) string {
+	endpoint, _, _ := strings.Cut(deployment, "/")
+	pool, _, _ := strings.Cut(endpoint, "@")
+	for _, text := range f.engines {
+		if name, _, ok := strings.Cut(text, "="); ok && (name == endpoint || name == pool) {
+			return name
+		}
+	}
+	return ""
+}
