@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"sim/study":     {"sim", "sim/peers", "sim/yardstick", "engine", "exchange", "route", "strategy"},
 	"sim/yardstick": {"sim", "engine", "route"},
 	"sim/peers":     {"sim", "engine", "route"},
-	"sim/report":    {"sim", "exchange", "route"},
+	"sim/report":    {"sim", "sim/study", "exchange", "route"},
 	"sim/fit":       {"sim", "engine"},
 	"sim/scale":     {"sim", "exchange", "route"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"evenkeel/internal/engine"
 	"evenkeel/internal/sim/report"
@@ -80,7 +81,12 @@ more of each.`,
 			return runSimulate(cmd, f)
 		},
 	}
-	flags := cmd.Flags()
+	f.register(cmd.Flags())
+	return cmd
+}
+
+// register adds the flags.
+func (f *simulateFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.trace, "trace", "", "`file` with recorded traffic")
 	flags.StringVar(&f.format, "format", "", "`format` of the trace: recorded, mooncake or azure (default what its first bytes say)")
 	flags.StringVar(&f.workload, "workload", "", "`name` of the traffic; with --trace: of what it is, for its goal")
@@ -110,7 +116,6 @@ more of each.`,
 	flags.Lookup("explain-diff").NoOptDefVal = "3"
 	flags.Lookup("price").DefValue = ""
 	flags.BoolVar(&f.list, "list", false, "list workloads, engines and strategies, and simulate nothing")
-	return cmd
 }
 
 // listSimulated lists what can be simulated, by its flag.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"evenkeel/internal/sim"
+	"evenkeel/internal/sim/study"
 )
 
 // Report is what simulations of one workload came to.
@@ -282,13 +283,13 @@ func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 
 		squares += e * e
 		sum += m
 	}
-	half := twoSided(batchFreedom) * math.Sqrt(squares) / n
+	half := study.Student(batchFreedom) * math.Sqrt(squares) / n
 	if len(means) >= seedsEnough {
 		spread := 0.0
 		for _, m := range means {
 			spread += (m - sum/n) * (m - sum/n)
 		}
-		half = twoSided(len(means)-1) * math.Sqrt(spread/(n-1)/n)
+		half = study.Student(len(means)-1) * math.Sqrt(spread/(n-1)/n)
 	}
 	if math.IsInf(half, 0) || math.IsNaN(half) {
 		return nil
@@ -298,15 +299,6 @@ func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 
 
 // batchFreedom is the least degrees of freedom of an error from batch means (sim.Series.Error): one less than its batches.
 const batchFreedom = 9
-
-// twoSided returns the 97.5 % quantile of Student's t with n degrees of freedom (Abramowitz and Stegun 26.7.5: within 1 % from
-// n = 4 on).
-func twoSided(n int) float64 {
-	const z = 1.959964
-	v := float64(n)
-	z3, z5, z7 := math.Pow(z, 3), math.Pow(z, 5), math.Pow(z, 7)
-	return z + (z3+z)/(4*v) + (5*z5+16*z3+3*z)/(96*v*v) + (3*z7+19*z5+17*z3-15*z)/(384*v*v*v)
-}
 
 // Completed returns how many were answered in full.
 func (t *Tally) Completed() int { return t.Results["complete"] }

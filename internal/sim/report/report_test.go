@@ -229,14 +229,6 @@ func TestIntervalCovers(t *testing.T) {
 	f(8)
 }
 
-func TestTwoSided(t *testing.T) {
-	for n, want := range map[int]float64{4: 2.776, 9: 2.262, 30: 2.042, 1000: 1.962} {
-		if got := twoSided(n); math.Abs(got-want) > .01 {
-			t.Errorf("%d degrees of freedom: %v, want %v", n, got, want)
-		}
-	}
-}
-
 // TestJSON: one object per policy, under the names that scripts rely on.
 func TestJSON(t *testing.T) {
 	var b bytes.Buffer
@@ -399,4 +391,25 @@ func TestAxes(t *testing.T) {
 	f(true, .03, 4, .02, .05, .1, .2, .5, 1, 2, 5)
 	f(true, .002, 90, .01, .1, 1, 10, 100)
 	f(true, .5, .5, .5, 1)
+}
+
+// A table of very many tenants shows the busiest.
+func TestManyTenants(t *testing.T) {
+	var all []TenantRow
+	for i := range 50 {
+		all = append(all, TenantRow{Tenant: string(rune('A' + i)), Requests: i * 7 % 50})
+	}
+	got := busiest(all)
+	if len(got) != mostTenants || !slices.IsSorted(got) {
+		t.Fatalf("%q", got)
+	}
+	for i := range all {
+		if want := all[i].Requests >= 30; slices.Contains(got, all[i].Tenant) != want {
+			t.Errorf("a tenant with %d requests is shown: %v", all[i].Requests, !want)
+		}
+	}
+	rows := []Row{{Strategy: "a", Tenants: all}}
+	if table := new(Report).byTenant(rows); len(table.rows) != mostTenants || !strings.Contains(table.title, "30 more") {
+		t.Errorf("%d rows, titled %q", len(table.rows), table.title)
+	}
 }

@@ -1,10 +1,12 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -142,9 +144,13 @@ func (r *Report) byTenant(rows []Row) table {
 	if r.Priced {
 		t.head = append(t.head, "cost", "change", "±")
 	}
-	for k := range rows[0].Tenants {
+	names := busiest(rows[0].Tenants)
+	if more := len(rows[0].Tenants) - len(names); more > 0 {
+		t.title += fmt.Sprintf(", the %d with the most requests; the JSON has %d more", len(names), more)
+	}
+	for _, tenant := range names {
 		for i := range rows {
-			x := r.tenantOf(&rows[i], rows[0].Tenants[k].Tenant)
+			x := tenantOf(&rows[i], tenant)
 			name := x.Tenant
 			if name == "" {
 				name = "(none)"
@@ -165,8 +171,23 @@ func (r *Report) byTenant(rows []Row) table {
 	return t
 }
 
+// mostTenants is how many a table shows.
+const mostTenants = 20
+
+// busiest returns the tenants with the most requests, in order of name.
+func busiest(tenants []TenantRow) []string {
+	sorted := slices.Clone(tenants)
+	slices.SortStableFunc(sorted, func(a, b TenantRow) int { return cmp.Compare(b.Requests, a.Requests) })
+	var names []string
+	for i := range sorted[:min(len(sorted), mostTenants)] {
+		names = append(names, sorted[i].Tenant)
+	}
+	slices.Sort(names)
+	return names
+}
+
 // tenantOf returns what a tenant got in a row.
-func (r *Report) tenantOf(row *Row, name string) *TenantRow {
+func tenantOf(row *Row, name string) *TenantRow {
 	for i := range row.Tenants {
 		if row.Tenants[i].Tenant == name {
 			return &row.Tenants[i]

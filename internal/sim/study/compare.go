@@ -111,7 +111,7 @@ func interval(values []float64) Interval {
 	if n < 2 {
 		return Interval{mean, math.Inf(-1), math.Inf(1)}
 	}
-	half := student(len(values)-1) * math.Sqrt(squares/(n-1)/n)
+	half := Student(len(values)-1) * math.Sqrt(squares/(n-1)/n)
 	return Interval{mean, mean - half, mean + half}
 }
 
@@ -124,8 +124,9 @@ var studentTable = []float64{
 	2.1009, 2.0930, 2.0860,
 }
 
-// student returns that quantile; beyond the table by the first terms of its expansion about the normal law.
-func student(freedom int) float64 {
+// Student returns the 97.5 % quantile of Student's law, which half of a 95 % interval is in standard errors; beyond the table by the
+// first terms of its expansion about the normal law. Freedom must be positive.
+func Student(freedom int) float64 {
 	if freedom <= len(studentTable) {
 		return studentTable[freedom-1]
 	}

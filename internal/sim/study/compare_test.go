@@ -48,7 +48,7 @@ func TestStudent(t *testing.T) {
 		freedom int
 		want    float64
 	}{{1, 12.706}, {9, 2.262}, {20, 2.086}, {21, 2.0796}, {30, 2.0423}, {120, 1.9799}, {100_000, 1.96}} {
-		if got := student(c.freedom); math.Abs(got-c.want) > 1e-3 {
+		if got := Student(c.freedom); math.Abs(got-c.want) > 1e-3 {
 			t.Errorf("%d degrees of freedom: %.4f, want %.4f", c.freedom, got, c.want)
 		}
 	}
