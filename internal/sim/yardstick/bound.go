@@ -23,7 +23,7 @@ type Bound struct {
 
 	Alone  float64 // TTFT: each request alone on the fastest idle engine, at the longest prefix that came before it
 	Pooled float64 // TTFT: shortest remaining work first on one engine as fast as all
-	Spread float64 // TTFT: the same, where no prompt is computed faster than on the fastest engine
+	Priced float64 // TTFT: both at once, as far as it was found
 	Work   float64 // engine time for prompts, of the fastest engine
 
 	// Evicting is Alone, and what must be computed again because the caches of all engines together cannot keep it. It holds where
@@ -33,7 +33,7 @@ type Bound struct {
 }
 
 // TTFT returns the largest of the bounds that hold for every policy.
-func (b *Bound) TTFT() float64 { return max(b.Alone, b.Pooled, b.Spread) }
+func (b *Bound) TTFT() float64 { return max(b.Alone, b.Pooled, b.Priced) }
 
 // rounding is the part of a time to which floating point and steps of whole nanoseconds can be trusted.
 const rounding = 1e-6
@@ -69,16 +69,16 @@ func LowerBound(requests []sim.Request, engines []engine.Config, o Options) (Bou
 		b.Alone += w.bound
 		b.Evicting += w.own
 		works += w.work
-		tasks = append(tasks, task{held[i].At.Seconds(), w.work})
+		tasks = append(tasks, task{held[i].At.Seconds(), w.work, w.bound})
 	}
 	if b.Requests == 0 {
 		return Bound{}, fmt.Errorf("yardstick: none of %d requests came after the burn-in of %v and can be held by an engine", len(requests), o.BurnIn)
 	}
 	n := float64(b.Requests)
-	inSystem, worked := pooled(tasks, f.speed)
 	b.Alone /= n
+	b.Priced = newMarket(tasks, f.speed).bound() / n
 	b.Evicting = max(b.Alone, m.mean(b.Evicting/n, n))
-	b.Pooled, b.Spread, b.Work = inSystem/n, (worked+works/2)/n, works/n
+	b.Pooled, b.Work = pooled(tasks, f.speed)/n, works/n
 	return b, nil
 }
 

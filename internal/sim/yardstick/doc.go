@@ -27,9 +27,12 @@
 //     most as many seconds of such work as time passes; one whose costs are all x times the least of the fleet does a 1/x. So all of them
 //     are no faster than one server of their summed speed that may interrupt a request and go on with it later, and on that
 //     shortest remaining work first has the least mean time in system (Schrage 1968): Pooled.
-//  5. The work charged to one request is done in the order of its prompt, so never faster than at speed 1. If it is worked on at time M in
-//     the mean, it ends at M + work/2 or later. The least sum of M on the pooled server is that of shortest whole work first (Goemans
-//     1997; work done earlier for a request with less of it lowers the sum): Spread.
+//  5. The work charged to one request is done in the order of its prompt, so never faster than at speed 1, and the request takes as
+//     long as 3 says at least. Give engine time a price that changes with time. If each request pays for its work, no policy
+//     has a smaller sum of times in system and payments than one under which each request chooses for itself when its work is done; and all
+//     payments together are at most the price of all engine time. So the sum of what requests choose, less that, is a bound, whatever the
+//     prices are (Lagrangian relaxation). They begin as those of the pooled server by shortest whole work first, which fit the mean times
+//     of being worked on (Goemans 1997), and go up where more is asked for than there is, and down elsewhere. The best is Priced.
 //  6. What is not measured can only be left out. The requests of the burn-in came before, and what they bring counts as there; their own
 //     work counts as nothing. So each of the bounds holds over any window of arrivals.
 //

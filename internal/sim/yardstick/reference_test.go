@@ -102,7 +102,7 @@ func TestReferenceOnTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: bound %.4f (alone %.4f, pooled %.4f, spread %.4f), work %.4f; %v", c.name, b.TTFT(), b.Alone, b.Pooled, b.Spread, b.Work, time.Since(start))
+		t.Logf("%s: bound %.4f (alone %.4f, pooled %.4f, priced %.4f), work %.4f; %v", c.name, b.TTFT(), b.Alone, b.Pooled, b.Priced, b.Work, time.Since(start))
 		for _, x := range runs {
 			ttft := x.Result.TTFT.Mean()
 			t.Logf("  %-14s %.4f p99 %.3f hit %.3f itl p99 %.3f", x.Name, ttft, x.Result.TTFT.Quantile(.99), x.Result.HitShare, x.Result.ITL.Quantile(.99))
