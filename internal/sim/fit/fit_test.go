@@ -89,7 +89,7 @@ func preset(t testing.TB, name string) engine.Config {
 func TestDeterministic(t *testing.T) {
 	t.Parallel()
 	c := preset(t, "vllm-8192")
-	seen := serve(t, c, traffic{requests: 100, deployments: 2, rate: 4, prompt: 1000, output: 50, noise: 0.1}, 3)
+	seen := serve(t, c, traffic{requests: 100, deployments: 2, rate: 2, prompt: 500, output: 10, noise: 0.1}, 3)
 	o := Options{Engines: []engine.Config{c}, Seed: 7}
 	a, err := Calibrate(seen, o)
 	if err != nil {
@@ -108,7 +108,7 @@ func TestDeterministic(t *testing.T) {
 func TestHoldOutAndMost(t *testing.T) {
 	t.Parallel()
 	c := preset(t, "vllm-8192")
-	seen := serve(t, c, traffic{requests: 200, deployments: 1, rate: 1, prompt: 1000, output: 50, noise: 0.1}, 3)
+	seen := serve(t, c, traffic{requests: 200, deployments: 1, rate: 1, prompt: 500, output: 10, noise: 0.1}, 3)
 	f := func(o Options, requests, ttft int, held bool) {
 		t.Helper()
 		o.Engines = []engine.Config{c}
@@ -154,11 +154,11 @@ func TestErrors(t *testing.T) {
 func TestOddObservations(t *testing.T) {
 	c := preset(t, "llama.cpp")
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 10 {
+	for range 5 {
 		var seen []Observation
 		for range 60 {
 			o := Observation{
-				At: time.Duration(rng.IntN(4)) * time.Second, PromptTokens: 1 + rng.IntN(1<<rng.IntN(22)), CachedTokens: rng.IntN(1 << rng.IntN(22)),
+				At: time.Duration(rng.IntN(4)) * time.Second, PromptTokens: 1 + rng.IntN(1<<rng.IntN(18)), CachedTokens: rng.IntN(1 << rng.IntN(18)),
 				OutputTokens: rng.IntN(1 << rng.IntN(6)), TTFT: time.Duration(rng.Int64N(1 << (1 + rng.IntN(40)))),
 			}
 			o.Total = o.TTFT + time.Duration(rng.Int64N(1<<(1+rng.IntN(40))))
