@@ -40,6 +40,9 @@ func ReadRecorded(r io.Reader, file string) (*Trace, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := rec.within(e.At); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, rec.reader.Line(), err)
+		}
 		rec.add(e)
 	}
 	for _, e := range rec.ends {
@@ -55,9 +58,6 @@ func ReadRecorded(r io.Reader, file string) (*Trace, error) {
 	for i := range rec.rows {
 		row := &rec.rows[i]
 		row.At = row.Recorded.At.Sub(first)
-		if row.At > mostTime {
-			return nil, fmt.Errorf("%s: the exchange %s came %v after the first one, expected at most %v", file, row.Recorded.ID, row.At, mostTime)
-		}
 		row.count()
 	}
 	return &Trace{Rows: rec.rows, BlockTokens: recordedBlock}, nil
@@ -70,6 +70,25 @@ type recorded struct {
 	rows   []Row
 	ends   map[*trace.Chain]*end
 	models map[string]*measured
+
+	from, to time.Time // when the first and the last one came
+}
+
+// within takes an arrival, if it is not far from all others.
+func (r *recorded) within(at time.Time) error {
+	if r.from.IsZero() {
+		r.from, r.to = at, at
+	}
+	if at.Before(r.from) {
+		r.from = at
+	}
+	if at.After(r.to) {
+		r.to = at
+	}
+	if span := r.to.Sub(r.from); span > mostTime {
+		return fmt.Errorf("at is %v from that of another line, expected at most %v", span, mostTime)
+	}
+	return nil
 }
 
 // told is what a recorded trace tells of a prompt's blocks.

@@ -261,7 +261,7 @@ func TestRecordedErrors(t *testing.T) {
 	f(recordedHeader, "F: it holds no request")
 	f(recordedHeader+`{"at":1,"api":"files","result":"complete"}`+"\n", "F: it holds no request")
 	f(recordedHeader+`{"at":-1,"result":"complete"}`+"\n", "F:2: at is -1, expected")
-	f(recordedHeader+`{"at":1,"bytes":1,"result":"complete"}`+"\n"+`{"at":1000000000,"id":"ek-9","bytes":1,"result":"complete"}`+"\n", "F: the exchange ek-9 came")
+	f(recordedHeader+`{"at":1,"bytes":1,"result":"complete"}`+"\n"+`{"at":1000000000,"id":"ek-9","bytes":1,"result":"complete"}`+"\n", "F:3: at is 277777h46m39s from that of another line, expected at most 87600h0m0s")
 }
 
 func FuzzReadRecorded(f *testing.F) {

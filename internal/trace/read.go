@@ -50,6 +50,9 @@ func Begins(start []byte) bool { return bytes.HasPrefix(start, []byte(headerMemb
 // Header returns the header that the last entry stands under.
 func (r *Reader) Header() Header { return r.header }
 
+// Line returns the number of the line that was read last, from 1.
+func (r *Reader) Line() int { return r.n }
+
 // Next reads the next exchange. After the last one it returns io.EOF. Any other error names the file, the line and what was
 // expected. Members that are not known are ignored. So is a line that was not written to its end: the last one, without a line
 // break, or one before a header, with which a writer goes on after it could not write.
