@@ -154,6 +154,8 @@ func contenders(p *played, all []policy) []policy {
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c policy) bool {
 		switch x := mean(c, study.MeanTTFT); {
+		case c.Name == ownDefault:
+			return false
 		case c.kind == reference:
 			return x > yardstick
 		case overload:

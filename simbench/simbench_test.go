@@ -240,6 +240,11 @@ func TestDigest(t *testing.T) {
 	if digest(made(means, [3]float64{1, 1, 1.6}), cast).stable {
 		t.Error("a row whose last third waits 1.6 times as long is stable")
 	}
+	means["sage"] = []float64{.1} // with one seed, which may be an easy one
+	if d := digest(made(means, [3]float64{1, 1, 1}), cast); d.reference() != .8 {
+		t.Errorf("the reference is %v, want that of all seeds", d.reference())
+	}
+	delete(means, "sage")
 	means["a"] = []float64{2, .4, 3}
 	if d := digest(made(means, [3]float64{1, 1, 1}), cast); d.broken != "a" {
 		t.Errorf("a beat what is possible with one seed, and broken is %q", d.broken)
@@ -311,7 +316,7 @@ func (w *bounded) Write(p []byte) (int, error) {
 // plots are XML.
 func TestSimbench(t *testing.T) {
 	folder := t.TempDir()
-	o := options{root: "..", quick: true, workers: 2, results: filepath.Join(folder, "results"), write: filepath.Join(folder, "report.md")}
+	o := options{root: "..", quick: true, results: filepath.Join(folder, "results"), write: filepath.Join(folder, "report.md")}
 	specs := []spec{
 		{Workload: "azure-code", Engine: "vllm-2048", N: 2, Rho: .7, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
 		{Workload: "mooncake-conversation", Engine: "fifo", N: 2, Rho: .7, NoCache: true, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
@@ -324,8 +329,9 @@ func TestSimbench(t *testing.T) {
 	some := slices.DeleteFunc(all, func(p policy) bool {
 		return !slices.Contains([]string{"least_tokens", "round_robin", "peer:sglang", "reference:exact-1", "reference:late-first"}, p.Name)
 	})
-	run := func(ctx context.Context, out io.Writer) (report []byte, size int64, err error) {
+	run := func(ctx context.Context, workers int, out io.Writer) (report []byte, size int64, err error) {
 		t.Helper()
+		o.workers = workers
 		b := &bench{options: o, out: out, policies: some, versions: map[kind]string{}}
 		if b.traces, err = readTraces(o); err != nil {
 			return nil, 0, err
@@ -349,15 +355,15 @@ func TestSimbench(t *testing.T) {
 		return report, info.Size(), err
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, stopped, err := run(ctx, &bounded{lines: 2, cancel: cancel}) // the line about the row without an excerpt, and the first row
+	_, stopped, err := run(ctx, 1, &bounded{lines: 2, cancel: cancel}) // the line about the row without an excerpt, and the first row
 	if !errors.Is(err, context.Canceled) || stopped == 0 {
 		t.Fatalf("a run that was stopped says %v, and left %d bytes", err, stopped)
 	}
-	first, finished, err := run(t.Context(), io.Discard)
+	first, finished, err := run(t.Context(), 2, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, after, err := run(t.Context(), io.Discard)
+	again, after, err := run(t.Context(), 2, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
