@@ -74,6 +74,39 @@ func TestScenesAreSteady(t *testing.T) {
 	}
 }
 
+// Engines that take a tenth longer for all they do, and such as remember little, are told from those of the scene.
+func TestDifferencesAreSeen(t *testing.T) {
+	f := func(s scene, change func(*engine.Config)) {
+		t.Helper()
+		requests := s.requests(t)
+		for i := range requests {
+			requests[i].Seed = uint64(i + 1)
+		}
+		plain := s.simulate(t, requests)
+		if wrong := differences(&plain, &plain); len(wrong) > 0 {
+			t.Errorf("%s: not equal to itself: %v", s.name, wrong)
+		}
+		s.engines = slices.Clone(s.engines)
+		for i := range s.engines {
+			change(&s.engines[i])
+		}
+		changed := s.simulate(t, requests)
+		if len(differences(&changed, &plain)) == 0 {
+			t.Errorf("%s: a difference is not seen: %v, and %v", s.name, plain.summary(), changed.summary())
+		}
+	}
+	for _, s := range scenes() {
+		f(s, func(c *engine.Config) {
+			for _, cost := range []*float64{&c.Timing.Base, &c.Timing.Token, &c.Timing.Pair, &c.Timing.Sequence, &c.Timing.Context} {
+				*cost *= 1.1
+			}
+		})
+		if s.name == "prefill first" {
+			f(s, func(c *engine.Config) { c.Blocks = 200 }) // a few prompts
+		}
+	}
+}
+
 // try plays the scenes, all at one time, and returns those to be tried again.
 func try(t *testing.T, scenes []scene, last bool) (again []scene) {
 	requests := make([][]sim.Request, len(scenes))
