@@ -30,6 +30,8 @@ const (
 	// calm is the share of the time in which its threads had work that a server must have had a processor: below, what was
 	// measured is the machine's other load.
 	calm = 0.9
+	// tracedBlock is the tokens of a block of a recorded trace.
+	tracedBlock = 64
 )
 
 var simModel = gguf.Model{Dim: 256, Layers: 6, Heads: 8, KVHeads: 4, FeedForward: 704, Context: 1 << 15, Seed: 1}
@@ -66,8 +68,10 @@ type comparison struct {
 type policyResult struct {
 	name            string
 	requests        int
+	prompt          float64       // mean tokens
 	late            time.Duration // the longest time that a question waited for the answer before it
 	real, simulated outcome
+	replayed        outcome // simulated from what the balancer recorded
 }
 
 type outcome struct {
@@ -79,9 +83,10 @@ func (c *comparison) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%vload without caches %.2f, least share of a processor %.2f\n", c.fitted, c.load, c.share)
 	for _, p := range c.policies {
-		fmt.Fprintf(&b, "%-12s %d requests, at most %v late: TTFT %.1f ms real, %.1f ms simulated (%+.1f %%); ITL %.2f and %.2f ms; cached %.3f and %.3f\n",
+		fmt.Fprintf(&b, "%-12s %d requests, at most %v late: TTFT %.1f ms real, %.1f ms simulated (%+.1f %%); ITL %.2f and %.2f ms; cached %.3f and %.3f; from the trace %.1f ms, %.2f ms, %.3f\n",
 			p.name, p.requests, p.late.Round(time.Millisecond), 1e3*p.real.ttft, 1e3*p.simulated.ttft, 100*(p.simulated.ttft/p.real.ttft-1),
-			1e3*p.real.itl, 1e3*p.simulated.itl, p.real.cached, p.simulated.cached)
+			1e3*p.real.itl, 1e3*p.simulated.itl, p.real.cached, p.simulated.cached,
+			1e3*p.replayed.ttft, 1e3*p.replayed.itl, p.replayed.cached)
 	}
 	return b.String()
 }
@@ -97,8 +102,17 @@ func (c *comparison) problems() (out []string) {
 			bad("%s: the share of cached tokens is %.3f of the real one, want it within 10 %%", p.name, r)
 		}
 	}
+	for _, p := range c.policies {
+		if r := p.replayed.ttft / p.real.ttft; !(math.Abs(r-1) <= 0.25) {
+			bad("%s, from the trace: mean TTFT is %.3f of the real one, want it within 25 %%", p.name, r)
+		}
+		// A trace tells prefixes in blocks: of each prompt, a part of one may be missed.
+		if off := (p.replayed.cached - p.real.cached) * p.prompt; !(off <= 0.1*p.real.cached*p.prompt && off >= -tracedBlock) {
+			bad("%s, from the trace: %.0f tokens of a prompt more are cached than really, want at most %d less, or a tenth more", p.name, off, tracedBlock)
+		}
+	}
 	a, b := c.policies[0], c.policies[1]
-	if (a.real.ttft < b.real.ttft) != (a.simulated.ttft < b.simulated.ttft) {
+	if real := a.real.ttft < b.real.ttft; real != (a.simulated.ttft < b.simulated.ttft) || real != (a.replayed.ttft < b.replayed.ttft) {
 		bad("%s and %s are in another order", a.name, b.name)
 	}
 	if c.load > 0.5 {
@@ -133,6 +147,7 @@ func compare(t *testing.T) *comparison {
 		watch(func() { p.turns = converse(t, lb.URL, talks) })
 		lb.Stop(t, 10*time.Second)
 		p.requests = replayable(t, servers[0], p.turns)
+		p.trace = recorded(t, filepath.Join(filepath.Dir(p.file), "trace.jsonl"), p.turns)
 		played = append(played, p)
 	}
 	run("round_robin")
@@ -151,9 +166,15 @@ func compare(t *testing.T) *comparison {
 	}
 	for _, p := range played {
 		c.load = max(c.load, load(c.fitted.Engine, p.requests)/2)
-		r := policyResult{name: p.strategy, requests: len(p.turns), real: measured(p.turns), simulated: simulated(t, p.file, c.fitted.Engine, p.requests)}
+		r := policyResult{name: p.strategy, requests: len(p.turns), real: measured(p.turns), simulated: simulated(t, p.file, c.fitted.Engine, &list{p.requests})}
+		replay, err := sim.NewReplay(1, p.trace, sim.ReplayOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.replayed = simulated(t, p.file, c.fitted.Engine, &once{replay, len(p.turns)})
 		for _, u := range p.turns {
 			r.late = max(r.late, u.late)
+			r.prompt += float64(u.Prompt) / float64(len(p.turns))
 		}
 		c.policies = append(c.policies, r)
 	}
@@ -166,6 +187,7 @@ type play struct {
 	file     string // the configuration
 	turns    []turn
 	requests []sim.Request
+	trace    *sim.Trace // that the balancer has recorded
 }
 
 // restart empties the servers' caches.
@@ -212,6 +234,7 @@ models:
   even: {providers: [{name: a, model: %[3]s}, {name: b, model: %[3]s}]}
   odd: {providers: [{name: b, model: %[3]s}, {name: a, model: %[3]s}]}
 strategy: %[4]s
+trace: {path: trace.jsonl}
 `, servers[0].URL, servers[1].URL, ModelName, strategy)
 	file := filepath.Join(t.TempDir(), "evenkeel.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -292,8 +315,54 @@ func (l *list) Next(r *sim.Request) bool {
 	return true
 }
 
+// once is a source that ends after so many requests.
+type once struct {
+	sim.Source
+	left int
+}
+
+func (o *once) Next(r *sim.Request) bool {
+	o.left--
+	return o.left >= 0 && o.Source.Next(r)
+}
+
+// recorded reads the balancer's trace, which must hold what the client saw.
+func recorded(t *testing.T, file string, turns []turn) *sim.Trace {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tr, err := sim.ReadRecorded(f, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := fit.Recorded(tr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type sums struct{ requests, prompt, cached, output int }
+	var got, want sums
+	var ttft time.Duration
+	for _, o := range seen {
+		got = sums{got.requests + 1, got.prompt + o.PromptTokens, got.cached + o.CachedTokens, got.output + o.OutputTokens}
+		ttft += o.TTFT
+	}
+	for _, u := range turns {
+		want = sums{want.requests + 1, want.prompt + u.Prompt, want.cached + u.Cached, want.output + u.Output}
+	}
+	if got != want {
+		t.Errorf("the trace has %+v, and clients saw %+v", got, want)
+	}
+	if mean, client := ttft.Seconds()/float64(len(seen)), measured(turns).ttft; mean > client || mean < client-0.05 {
+		t.Errorf("the mean TTFT in the trace is %.4f s, and clients saw %.4f s", mean, client)
+	}
+	return tr
+}
+
 // simulated plays the requests to engines like c under the configuration in a file.
-func simulated(t *testing.T, file string, c engine.Config, requests []sim.Request) outcome {
+func simulated(t *testing.T, file string, c engine.Config, requests sim.Source) outcome {
 	t.Helper()
 	cfg, _, err := config.LoadFiles(file)
 	if err != nil {
@@ -304,7 +373,7 @@ func simulated(t *testing.T, file string, c engine.Config, requests []sim.Reques
 		t.Fatal(err)
 	}
 	o := sim.Options{
-		Seed: 1, Site: &sim.Site{Pools: core.Pools, Chains: core.Chains}, Router: core.Router, Stream: true, Source: &list{requests},
+		Seed: 1, Site: &sim.Site{Pools: core.Pools, Chains: core.Chains}, Router: core.Router, Stream: true, Source: requests,
 		Plan:   exchange.Plan{Repeatable: true, MaxAttempts: core.MaxAttempts, Deadlines: core.Deadlines},
 		Budget: sim.Budget{Ratio: core.Retry.BudgetRatio, Smallest: float64(core.Retry.BudgetMin)},
 	}
@@ -319,11 +388,11 @@ func simulated(t *testing.T, file string, c engine.Config, requests []sim.Reques
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Finish(requests[len(requests)-1].At); err != nil {
+	if err := f.Finish(time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	r := f.Result()
-	if r.Counts.Failed > 0 || r.Counts.Done != len(requests) {
+	if r.Counts.Failed > 0 || r.Counts.Done != r.Counts.Arrived {
 		t.Fatalf("the simulation lost requests: %+v", r.Counts)
 	}
 	return outcome{r.TTFT.Mean(), r.ITL.Mean(), r.HitShare}
