@@ -132,7 +132,7 @@ func listSimulated(out io.Writer) error {
 		}
 	}
 	summaries := map[string]string{}
-	var workloads, peers []string
+	var workloads, peers, references []string
 	for _, w := range study.Workloads() {
 		workloads, summaries[w.Name] = append(workloads, w.Name), w.Summary
 		if w.File != "" {
@@ -141,6 +141,9 @@ func listSimulated(out io.Writer) error {
 	}
 	for _, p := range study.Peers() {
 		peers, summaries[p.Name] = append(peers, p.Name), p.Summary
+	}
+	for _, p := range study.References() {
+		references, summaries[p.Name] = append(references, p.Name), p.Summary
 	}
 	summary := func(name string) string { return summaries[name] }
 	rows("--workload", workloads, summary)
@@ -154,6 +157,7 @@ func listSimulated(out io.Writer) error {
 	rows("--engine", engine.Presets(), summary)
 	rows("--strategy", strategy.Names(), strategy.Summary)
 	rows("--strategy, of other routers", peers, summary)
+	rows("--strategy, what no router could do, for comparison", references, summary)
 	_, err := io.WriteString(out, b.String())
 	return err
 }

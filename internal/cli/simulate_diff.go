@@ -20,6 +20,9 @@ func (x *experiment) explain(ctx context.Context, r *report.Report, most int) ([
 	var out []report.Section
 	for i := 1; i < len(x.sides); i++ {
 		a, b := &x.sides[0], &x.sides[i]
+		if a.opaque || b.opaque {
+			continue
+		}
 		runs := [2]*report.Run{&r.Policies[0].Runs[0], &r.Policies[i].Runs[0]}
 		differing, all, byLot := report.Differing(runs[0].Watch, runs[1].Watch, most)
 		s := report.Section{Title: fmt.Sprintf("%s and %s disagree on where to send %d of %d requests first (seed %d); of %d more, lots decided among equals",

@@ -47,22 +47,27 @@ var detection = []string{"recorded", "mooncake", "azure"}
 // sniffed is how many bytes tell what a trace is.
 const sniffed = 512
 
-// readTrace reads a trace; format is its name, or empty: then its first bytes tell.
+// readTrace reads a trace file; format is its name, or empty: then its first bytes tell.
 func readTrace(name, format string) (*sim.Trace, traceFormat, error) {
-	kind, known := traceFormats[format]
-	if !known && format != "" {
-		return nil, kind, usageError{fmt.Errorf("--format: there is no format %q; there are %s", format, strings.Join(slices.Sorted(maps.Keys(traceFormats)), ", "))}
+	if _, known := traceFormats[format]; !known && format != "" {
+		return nil, traceFormat{}, usageError{fmt.Errorf("--format: there is no format %q; there are %s", format, strings.Join(slices.Sorted(maps.Keys(traceFormats)), ", "))}
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, kind, fmt.Errorf("--trace: %w", err)
+		return nil, traceFormat{}, fmt.Errorf("--trace: %w", err)
 	}
 	defer file.Close()
-	in := bufio.NewReaderSize(file, 1<<16)
+	return parseTrace(file, name, format)
+}
+
+// parseTrace reads a trace of a known format, or of what its first bytes say. Errors call it name.
+func parseTrace(r io.Reader, name, format string) (*sim.Trace, traceFormat, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	kind, known := traceFormats[format]
 	if !known {
 		start, err := in.Peek(sniffed)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, kind, fmt.Errorf("--trace: %w", err)
+			return nil, kind, fmt.Errorf("%s: %w", name, err)
 		}
 		for _, format := range detection {
 			if kind = traceFormats[format]; kind.begins(start) {

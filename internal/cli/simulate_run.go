@@ -33,6 +33,7 @@ type experiment struct {
 type side struct {
 	name, origin string
 	deployments  []string // IDs
+	opaque       bool     // it is a yardstick: all engines are one deployment, and what it chooses is no decision of a router
 	cost         func(*exchange.Attempt) float64
 	// options makes the simulation of a seed, with engines that are idle and empty.
 	options func(p *study.Prepared, seed uint64) (sim.Options, error)

@@ -185,6 +185,9 @@ func (f *simulateFlags) compareStrategies(x *experiment, row *study.Row, presets
 			return usageError{fmt.Errorf("--strategy: %s is in the list twice", name)}
 		}
 		s := side{name: p.Name, origin: p.Origin, deployments: ids}
+		if p.Pool != nil {
+			s.deployments, s.opaque = ids[:1], true
+		}
 		s.options = func(prepared *study.Prepared, seed uint64) (sim.Options, error) {
 			return prepared.Options(p, seed)
 		}
@@ -241,22 +244,22 @@ func tallied(words []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// policy finds a strategy of ours, or another router's.
+// policy finds a strategy of ours, another router's, or a yardstick.
 func policy(name string) (study.Policy, error) {
+	references := study.References()
+	if i := slices.IndexFunc(references, func(p study.Policy) bool { return p.Name == name }); i >= 0 {
+		return references[i], nil
+	}
 	p, err := study.Strategy(name)
 	if _, unknown := errors.AsType[*strategy.UnknownError](err); unknown {
-		return p, fmt.Errorf("there is no strategy %q. There are %s; of other routers %s", name, strings.Join(strategy.Names(), ", "), strings.Join(peerNames(), ", "))
+		var peers []string
+		for _, p := range study.Peers() {
+			peers = append(peers, p.Name)
+		}
+		return p, fmt.Errorf("there is no strategy %q. There are %s; of other routers %s; evenkeel simulate --list says what each does", name,
+			strings.Join(strategy.Names(), ", "), strings.Join(peers, ", "))
 	}
 	return p, err
-}
-
-// peerNames lists the policies of other routers.
-func peerNames() []string {
-	var names []string
-	for _, p := range study.Peers() {
-		names = append(names, p.Name)
-	}
-	return names
 }
 
 // attemptCost is what an attempt costs at a price. Cached input that has none of its own costs as much as other input.
