@@ -22,8 +22,8 @@ type Bound struct {
 	Refused  int // of all, those that no engine can hold: no policy gets them answered, and they are not measured
 
 	Alone  float64 // TTFT: each request alone on the fastest idle engine, at the longest prefix that came before it
-	Pooled float64 // TTFT: shortest remaining work first on one engine as fast as all
-	Priced float64 // TTFT: both at once, as far as it was found
+	Pooled float64 // TTFT: the new parts of all prompts, shortest remaining work first on one engine as fast as all
+	Priced float64 // TTFT: those on engines of which there are so many, each request at least as long as alone
 	Work   float64 // engine time for prompts, of the fastest engine
 
 	// Evicting is Alone, and what must be computed again because the caches of all engines together cannot keep it. It holds where

@@ -41,12 +41,12 @@
 // Evicting adds what is computed again because caches forget. It does not follow from the best order of evictions (Belady), for a policy
 // may let requests wait until like ones come together. Instead:
 //
-//  7. A block is on an engine for a time that begins when it is computed, and all requests but one that find it there have their
-//     first tokens in that time. So between u and t, where u is when the first of them in order of arrival had its first
-//     token, and t when the last of them came, the block takes room, and there are at least as many gaps between arrivals of
-//     requests with this block as there are hits, all between the first one's arrival and t. Over all blocks, the gaps of the hits add up to
-//     at most the room of all engines over the time that is measured, and for each request the time that it waits for its first token times
-//     the blocks that it shares. The mean of these waits is what is to be bounded; so the bound is the mean that fits itself.
+//  7. A block is on an engine from when it is computed until it is forgotten. Of the requests that have their first tokens from there in
+//     that time, all but the one that computed it may be hits. Let u be when the first of them to come had its first token, and t when the
+//     last of them came. From u to t the block takes room, and between the arrival of the first and t there are as many gaps between
+//     arrivals of requests with this block as there are hits. So over all blocks, the gaps of the hits add up to at most the room of all
+//     engines over the time that is measured, and for each request the time that it waits for its first token times the blocks that it
+//     shares. The mean of these waits is what is to be bounded; so the bound is the mean that fits itself.
 //  8. Keeping the gaps that spare the most for their room, parts of gaps too, is the most that can be spared. What is not spared a request
 //     computes itself, beside what 2 says, but its last block, which it computes in any case.
 //  9. FIFO lets a prompt's blocks be forgotten while it is computed or decodes, and enters them again when that ends: such times need no
