@@ -418,8 +418,8 @@ func TestBadInput(t *testing.T) {
 	good := []engine.Config{plain(engine.Mixed)}
 	warm := plain(engine.Mixed)
 	warm.WarmUpSteps, warm.WarmUpFactor = 1, .5
-	small := plain(engine.Mixed)
-	small.Blocks = 2
+	small, odd := plain(engine.Mixed), plain(engine.Mixed)
+	small.Blocks, odd.BlockTokens = 2, 3
 	for _, c := range []struct {
 		name     string
 		requests []sim.Request
@@ -433,6 +433,7 @@ func TestBadInput(t *testing.T) {
 		{"length", []sim.Request{chat(0, 0)}, good, "yardstick: request 0 has 0 prompt and 1 output tokens: it needs at least one of each"},
 		{"hashes", []sim.Request{chat(0, 4, 1, 2)}, good, "yardstick: request 0 has hashes of 2 blocks of 4 tokens for 4 prompt tokens"},
 		{"none", nil, good, "yardstick: none of 0 requests came after the burn-in of 0s and can be held by an engine"},
+		{"other blocks", []sim.Request{chat(0, 9, 1)}, []engine.Config{odd}, "yardstick: none of 1 requests came after the burn-in of 0s and can be held by an engine"},
 		{"too long", []sim.Request{chat(0, 9)}, []engine.Config{small}, "yardstick: none of 1 requests came after the burn-in of 0s and can be held by an engine"},
 	} {
 		if _, err := LowerBound(c.requests, c.engines, Options{}); err == nil || err.Error() != c.want {

@@ -31,8 +31,11 @@ func paceOf(c *engine.Config) pace {
 	return p
 }
 
-// holds reports whether such an engine takes the request at all.
-func (p *pace) holds(r *sim.Request) bool { return r.PromptTokens+r.OutputTokens-1 <= p.room }
+// holds reports whether such an engine takes the request at all: it has room for it, and blocks that fit the request's.
+func (p *pace) holds(r *sim.Request) bool {
+	fits := len(r.Prompt)+len(r.Output) == 0 || r.BlockTokens > 0 && (r.BlockTokens%p.block == 0 || p.block%r.BlockTokens == 0)
+	return fits && r.PromptTokens+r.OutputTokens-1 <= p.room
+}
 
 // most is how many tokens of a prompt a cache can spare such an engine: the last token is always computed.
 func (p *pace) most(prompt int) int {
