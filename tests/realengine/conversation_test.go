@@ -32,13 +32,8 @@ func say(rng *rand.Rand, n int) string {
 func calibration(t *testing.T, servers []*Server) []fit.Observation {
 	t.Helper()
 	start := time.Now()
-	answers, errs := make([][]Answer, len(servers)), make([]error, len(servers))
-	var all sync.WaitGroup
-	for i, s := range servers {
-		all.Go(func() { answers[i], errs[i] = interview(t.Context(), s.URL, rand.New(rand.NewPCG(3, uint64(i)))) })
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
+	answers, err := interviews(t.Context(), servers, 15, 25)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var seen []fit.Observation
@@ -52,9 +47,20 @@ func calibration(t *testing.T, servers []*Server) []fit.Observation {
 	return seen
 }
 
-// interview is the calibration of one server.
-func interview(ctx context.Context, url string, rng *rand.Rand) ([]Answer, error) {
-	const alone, crowded = 15, 25
+// interviews asks all servers at the same time, each so many questions of either kind.
+func interviews(ctx context.Context, servers []*Server, alone, crowded int) ([][]Answer, error) {
+	answers, errs := make([][]Answer, len(servers)), make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() {
+			answers[i], errs[i] = interview(ctx, s.URL, rand.New(rand.NewPCG(3, uint64(i))), alone, crowded)
+		})
+	}
+	all.Wait()
+	return answers, errors.Join(errs...)
+}
+
+func interview(ctx context.Context, url string, rng *rand.Rand, alone, crowded int) ([]Answer, error) {
 	var asked [][]Message
 	question := func() ([]Message, int) {
 		m := []Message{{"user", say(rng, 20+rng.IntN(300))}}
