@@ -76,6 +76,51 @@ func (p *paths) computed(h *holder, blocks int) {
 	}
 }
 
+// admit gives h what is found of its prompt and the rest as private blocks, if there is room.
+func (p *paths) admit(h *holder, blockTokens int) bool {
+	found := p.match(h.job, (h.target-1)/blockTokens)
+	total, idle := (h.target+blockTokens-1)/blockTokens, 0
+	for _, name := range found {
+		if p.refs[name] == 0 {
+			idle++
+		}
+	}
+	if p.capacity-p.private-(len(p.refs)-len(p.idle))-idle < total-len(found) {
+		return false
+	}
+	for _, name := range found {
+		p.pin(name)
+		h.held = append(h.held, name)
+	}
+	p.private += total - len(found)
+	p.evict()
+	return true
+}
+
+func (p *paths) release(h *holder, blocks int) {
+	p.computed(h, blocks)
+	p.private -= h.blocks - len(h.held)
+	for _, name := range slices.Backward(h.held) {
+		p.unpin(name)
+	}
+}
+
+// parting draws a request of so many blocks that begins like one of four others, and parts from it somewhere.
+func parting(r *rand.Rand, blocks, blockTokens int) Sequence {
+	prompt := 1 + r.IntN(blocks*blockTokens)
+	hashes := make([]uint64, blocks)
+	source, part := r.Uint64N(4), r.IntN(blocks+1)
+	for i := range hashes {
+		if hashes[i] = source; i >= part {
+			hashes[i] = source + 10*(1+uint64(part%3))
+		}
+	}
+	full := prompt / blockTokens
+	return Sequence{
+		Prompt: hashes[:full], Output: hashes[full:], PromptTokens: prompt, OutputTokens: blocks*blockTokens - prompt + 1,
+	}
+}
+
 // TestCacheIsBlocks compares the cache with one of single blocks, over prompts that share their starts and part, also within what one of
 // them added at once, outputs that others ask for, and segments of more than the longest.
 func TestCacheIsBlocks(t *testing.T) {
@@ -100,39 +145,13 @@ func TestCacheIsBlocks(t *testing.T) {
 			if n%10 == 0 {
 				long = capacity - 2
 			}
-			blocks := 1 + r.IntN(long)
-			prompt := 1 + r.IntN(blocks*blockTokens)
-			s := Sequence{PromptTokens: prompt, OutputTokens: blocks*blockTokens - prompt + 1}
-			hashes := make([]uint64, blocks)
-			source, part := r.Uint64N(4), r.IntN(blocks+1)
-			for i := range hashes {
-				if hashes[i] = source; i >= part {
-					hashes[i] = source + 10*(1+uint64(part%3))
-				}
-			}
-			s.Prompt, s.Output = hashes[:prompt/blockTokens], hashes[prompt/blockTokens:]
-			h := &holder{job: &job{Sequence: s, target: prompt}}
-			found := p.match(h.job, (prompt-1)/blockTokens)
-			total, idle := (prompt+blockTokens-1)/blockTokens, 0
-			for _, name := range found {
-				if p.refs[name] == 0 {
-					idle++
-				}
-			}
-			fits := capacity-p.private-(len(p.refs)-len(p.idle))-idle >= total-len(found)
-			if got := k.admit(h.job, true); got != fits {
-				t.Fatalf("admitted: %v, want %v", got, fits)
+			h := &holder{job: &job{Sequence: parting(r, 1+r.IntN(long), blockTokens)}}
+			h.target = h.PromptTokens
+			fits := p.admit(h, blockTokens)
+			if got := k.admit(h.job, true); got != fits || fits && h.job.held != len(h.held) {
+				t.Fatalf("admitted: %v, want %v; found %d blocks, want %d", got, fits, h.job.held, len(h.held))
 			}
 			if fits {
-				if h.job.held != len(found) {
-					t.Fatalf("found %d blocks, want %d", h.job.held, len(found))
-				}
-				for _, name := range found {
-					p.pin(name)
-					h.held = append(h.held, name)
-				}
-				p.private += total - len(found)
-				p.evict()
 				running = append(running, h)
 			}
 			check("admit")
@@ -154,11 +173,7 @@ func TestCacheIsBlocks(t *testing.T) {
 					}
 				case 1:
 					if !fits || r.IntN(4) == 0 {
-						p.computed(h, h.kv/blockTokens)
-						p.private -= h.blocks - len(h.held)
-						for _, name := range slices.Backward(h.held) {
-							p.unpin(name)
-						}
+						p.release(h, h.kv/blockTokens)
 						k.release(h.job)
 						running = slices.Delete(running, at, at+1)
 						at--
