@@ -116,7 +116,7 @@ func (k *blockCache) release(j *job) {
 		s := &k.segments[i]
 		if s.refs--; s.refs == 0 {
 			k.pinned -= len(s.hashes)
-			k.link(i, k.segments[0].prev)
+			k.link(i)
 		}
 	}
 	j.tail, j.held, j.blocks, j.kv = 0, 0, 0, 0
@@ -131,12 +131,12 @@ func (k *blockCache) follow(i int32, hashes []uint64) (front int32, n int) {
 	return i, n
 }
 
-// part splits a segment. The part in front is evicted right after the other.
+// part splits a segment. The part in front becomes the last to be evicted: whoever asks for it holds it, or marks it as used.
 func (k *blockCache) part(i int32, n int) int32 {
 	front := k.split(i, n)
 	if k.segments[i].refs == 0 {
 		k.cached -= n // link counts it again
-		k.link(front, i)
+		k.link(front)
 	}
 	return front
 }
@@ -166,12 +166,12 @@ func (k *blockCache) evict() {
 	}
 }
 
-// link puts a segment into the list of cached segments, after another one.
-func (k *blockCache) link(i, after int32) {
+// link puts a segment at the end of the list of cached segments.
+func (k *blockCache) link(i int32) {
 	s := k.segments
-	next := s[after].next
-	s[i].prev, s[i].next = after, next
-	s[after].next, s[next].prev = i, i
+	last := s[0].prev
+	s[i].prev, s[i].next = last, 0
+	s[last].next, s[0].prev = i, i
 	k.cached += len(s[i].hashes)
 }
 
@@ -235,14 +235,14 @@ func (k *blockCache) keep(j *job) {
 			if last, n = k.add(before, hashes, true); last == before {
 				k.cached += n
 			} else {
-				k.link(last, k.segments[0].prev)
+				k.link(last)
 			}
 		}
 		at += n
 	}
 	for i := last; i != 0; i = k.segments[i].parent {
 		k.unlink(i)
-		k.link(i, k.segments[0].prev)
+		k.link(i)
 	}
 	k.evict()
 }
