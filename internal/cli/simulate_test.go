@@ -90,10 +90,11 @@ func TestSimulateExamples(t *testing.T) {
 
 // Equal seeds give equal output to the byte, however many processors there are; other seeds give another.
 func TestSimulateIsDeterministic(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.html")
+	file := in(t, map[string]string{"page.html": "", "traffic.jsonl": recordedTrace()})
+	page := file("page.html")
 	run := func(procs int, seed string) (out [3]string) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-		args := []string{"--workload", "tenant-flood", "--requests", "400", "--seeds", "2", "--strategy", "p2c_ewma,least_tokens,peer:sglang", "--seed", seed}
+		args := []string{"--trace", file("traffic.jsonl"), "--speed", "3", "--seeds", "2", "--strategy", "p2c_ewma,least_tokens,peer:sglang", "--seed", seed}
 		out[0] = simulated(t, append(args, "--explain-diff", "--html", page)...)
 		out[1] = simulated(t, append(args, "--json")...)
 		html, err := os.ReadFile(page)
@@ -262,7 +263,7 @@ func TestSimulateExplainDiff(t *testing.T) {
 
 // An interrupted simulation tells what there is, the same time for all.
 func TestSimulateInterrupted(t *testing.T) {
-	f := simulateFlags{workload: "multi-turn", strategies: []string{"least_tokens", "round_robin"}, engines: []string{defaultEngine}, requests: 600, seed: 1, seeds: 2, balancers: 1, burnIn: .1}
+	f := simulateFlags{workload: "reasoning", strategies: []string{"least_tokens", "round_robin"}, engines: []string{defaultEngine}, requests: 600, seed: 1, seeds: 2, balancers: 1, burnIn: .1}
 	x, err := f.experiment()
 	if err != nil {
 		t.Fatal(err)
