@@ -161,6 +161,9 @@ func (s *Series) whole() []batch {
 // Paired returns the mean by which a is above b for the same requests, and its standard error. Runs over one workload differ
 // by much less than each of them varies.
 func Paired(a, b *Series) (difference, standardError float64) {
+	if a.count == 0 || b.count == 0 {
+		return 0, math.Inf(1)
+	}
 	x, y := Series{size: a.size, batches: slices.Clone(a.batches)}, Series{size: b.size, batches: slices.Clone(b.batches)}
 	for x.size < y.size || x.size == y.size && max(len(x.batches), len(y.batches)) > errorBatches {
 		x.halve()

@@ -91,3 +91,16 @@ func TestPaired(t *testing.T) {
 		t.Error("the batches are of one size: the test tests nothing")
 	}
 }
+
+// TestPairedWithNothing: a run in which nothing was answered has no pairs, and the comparison comes to an end.
+func TestPairedWithNothing(t *testing.T) {
+	var some, none Series
+	for i := range 100 {
+		some.Add(i, 1)
+	}
+	for _, p := range [][2]*Series{{&some, &none}, {&none, &some}, {&none, &none}} {
+		if d, e := Paired(p[0], p[1]); d != 0 || !math.IsInf(e, 1) {
+			t.Errorf("got %v ± %v, want 0 and no idea", d, e)
+		}
+	}
+}
