@@ -58,6 +58,7 @@ type App struct {
 	handed    chan struct{} // closed when another process has taken over
 	hurry     chan struct{} // closed when a drain may not go on
 	hurryOnce sync.Once
+	seed      uint64 // of this process
 }
 
 // Options of an App.
@@ -70,9 +71,11 @@ type Options struct {
 
 // New builds an App from a validated configuration. Nothing runs until Run.
 func New(c *config.Config, o Options) (*App, error) {
+	seed := rand.Uint64()
 	a := &App{
 		logger: o.Logger, lines: o.Lines, version: o.Version, heir: o.Heir,
-		router:  route.New(routing(c)),
+		router:  route.New(routing(c, seed)),
+		seed:    seed,
 		budget:  exchange.NewBudget(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin)),
 		repeats: repeats{logger: o.Logger},
 		ring:    ledger.NewRing(c.Explain.RingMiB << 20),
@@ -182,7 +185,7 @@ func (a *App) adopt(c *config.Config) error {
 	if err := a.rebuild(c, hosts, a.reports); err != nil {
 		return err
 	}
-	a.router.Configure(routing(c))
+	a.router.Configure(routing(c, a.seed))
 	a.budget.Configure(c.Retry.BudgetRatio, float64(c.Retry.BudgetMin))
 	a.budget.Hedges(c.Hedge.BudgetRatio)
 	return nil

@@ -65,7 +65,7 @@ func NewCore(c *config.Config, found Found) (*Core, error) {
 		return nil, fmt.Errorf("nothing is served: no endpoint lists a model")
 	}
 	return &Core{
-		Pools: g.pools, Chains: g.Proxy.Chains, Router: routing(c), MaxAttempts: g.Proxy.MaxAttempts, Deadlines: g.Proxy.Deadlines,
+		Pools: g.pools, Chains: g.Proxy.Chains, Router: routing(c, 0), MaxAttempts: g.Proxy.MaxAttempts, Deadlines: g.Proxy.Deadlines,
 		Retry: c.Retry, HedgeRatio: c.Hedge.BudgetRatio, Hedged: g.Proxy.Hedged, Prices: prices(f),
 	}, nil
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // routing are the options of the router that a configuration asks for.
-func routing(c *config.Config) route.Options {
-	return route.Options{MaxWaiting: c.Queue.MaxWaiting, Health: healthRules(&c.HealthChecks)}
+func routing(c *config.Config, seed uint64) route.Options {
+	return route.Options{MaxWaiting: c.Queue.MaxWaiting, Health: healthRules(&c.HealthChecks), Seed: seed}
 }
 
 // healthRules gives the settings as the router has them, where a zero is what was left out.

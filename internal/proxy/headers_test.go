@@ -151,7 +151,7 @@ func TestResponseHeaders(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
-	if d := a.header.Get("X-Evenkeel-Decision"); !strings.HasPrefix(d, "strategy=round_robin; candidates=1; eligible=1") {
+	if d := a.header.Get("X-Evenkeel-Decision"); !strings.HasPrefix(d, "strategy=in_turn; candidates=1; eligible=1") {
 		t.Errorf("decision %q", d)
 	}
 	if id := a.header.Get("X-Evenkeel-Id"); id != w.record(1).Facts.ID || id == "" {

@@ -62,6 +62,21 @@ type options struct {
 	health    route.Health
 }
 
+// inTurn is round_robin that begins with the first.
+type inTurn struct{}
+
+func (inTurn) String() string { return "in_turn" }
+
+func (inTurn) Pick(r *route.Round) int {
+	best := 0
+	for i := range r.Candidates {
+		if r.Candidates[i].LastPick < r.Candidates[best].LastPick {
+			best = i
+		}
+	}
+	return best
+}
+
 // newWorld starts one server per handler, endpoints named a, b, c, ..., all serving the model "m".
 func newWorld(t *testing.T, o options, handlers ...upstreamHandler) *world {
 	t.Helper()
@@ -78,13 +93,12 @@ func newWorldAt(t *testing.T, o options, urls ...string) *world {
 		o.waiting = 100
 	}
 	w := &world{t: t, router: route.New(route.Options{MaxWaiting: o.waiting, Health: o.health}), arrived: make(chan struct{}, 100000)}
-	name := o.strategy
-	if name == "" {
-		name = "round_robin"
-	}
-	ranking, err := strategy.New(name, nil)
-	if err != nil {
-		t.Fatal(err)
+	var ranking route.Strategy = inTurn{}
+	if o.strategy != "" {
+		var err error
+		if ranking, err = strategy.New(o.strategy, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if o.deadlines == (exchange.Deadlines{}) {
 		o.deadlines = exchange.Deadlines{Deadline: 30 * time.Second, FirstToken: 30 * time.Second, BetweenTokens: 30 * time.Second, Response: 30 * time.Second, Hold: 2 * time.Second}

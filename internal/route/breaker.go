@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -138,21 +139,21 @@ func (b *breaker) trip(now time.Time, h *Health, rule Rule, reason string, u *un
 	b.tripped, b.trials, b.row, b.probesGood = true, 0, 0, 0
 	b.rule, b.reason = rule, reason
 	b.gen++
-	b.until = now.Add(b.out + time.Duration(jitter(u.key, b.gen)*float64(b.out)))
+	b.until = now.Add(b.out + time.Duration(jitter(h.seed, u.key, b.gen)*float64(b.out)))
 }
 
 // mostJitter is the largest part that is added to a time out, so that replicas and deployments that went out together do
 // not come back together.
 const mostJitter = 0.1
 
-// jitter is a number from 0 to mostJitter that is the same whenever it is computed.
-func jitter(k key, gen uint32) float64 {
+// jitter is a number from 0 to mostJitter that is the same whenever it is computed, and another one for each seed.
+func jitter(seed uint64, k key, gen uint32) float64 {
 	f := fnv.New64a()
 	f.Write([]byte{k.kind})
 	f.Write([]byte(k.name))
 	f.Write([]byte(k.url))
 	f.Write([]byte{byte(gen), byte(gen >> 8), byte(gen >> 16), byte(gen >> 24)})
-	return float64(f.Sum64()>>11) / (1 << 53) * mostJitter
+	return rand.New(rand.NewPCG(seed, f.Sum64())).Float64() * mostJitter
 }
 
 // hold leaves the unit alone for as long as upstream asked for.

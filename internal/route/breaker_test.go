@@ -115,7 +115,7 @@ func TestJitterIsSpreadEvenly(t *testing.T) {
 	var counts [cells]int
 	for gen := range uint32(1000) {
 		for _, name := range []string{"gpu-1/llama", "gpu-2/llama", "gpu-3/llama"} {
-			j := jitter(key{'d', name, "http://10.0.0.1:8000"}, gen)
+			j := jitter(7, key{'d', name, "http://10.0.0.1:8000"}, gen)
 			if j < 0 || j >= mostJitter {
 				t.Fatalf("jitter %v", j)
 			}
@@ -441,4 +441,22 @@ func TestOldSuccessesHideNoBreak(t *testing.T) {
 	f(Open, 10*time.Millisecond, false)
 	f(Closed, 10*time.Millisecond, true)
 	f(Closed, 1001*time.Millisecond, false)
+}
+
+// TestReplicasComeBackApart: the same deployment that went out at the same time is tried at other times by other replicas.
+func TestReplicasComeBackApart(t *testing.T) {
+	var first, last time.Duration
+	for seed := range uint64(100) {
+		r := New(Options{Seed: seed})
+		adopt(t, r, start, pool1("m", dep("a/m", Limits{})))
+		open(t, r, start, "a/m")
+		d := node1(t, r, start, "a/m").Breaker.Until.Sub(start)
+		if seed == 0 || d < first {
+			first = d
+		}
+		last = max(last, d)
+	}
+	if first < 30*time.Second || last > 33*time.Second || last-first < 2500*time.Millisecond {
+		t.Errorf("tried again from %v to %v, want spread over 30 to 33 s", first, last)
+	}
 }

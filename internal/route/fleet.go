@@ -87,6 +87,7 @@ type pool struct {
 	strategy Strategy
 	tuning   Tuning
 	steady   bool // see Steady
+	strain   strain
 	stats    *modelStats
 	fleet    fleetMedian
 	runs     []run // the last one used first

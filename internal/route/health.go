@@ -21,6 +21,8 @@ type Health struct {
 	CredentialRetry   time.Duration // time out after a refused credential or an empty account
 	UnhealthyProbes   int           // probes that fail in a row and open
 	HealthyProbes     int           // probes that succeed in a row and close
+
+	seed uint64 // Options.Seed
 }
 
 // DefaultHealth holds the defaults. Its reset times are those of Envoy's outlier detection (base_ejection_time 30 s,

@@ -110,6 +110,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 	}
 	l.node.work -= l.prompt
 	l.work -= l.prompt
+	l.node.ahead -= l.prompt
 	l.prompt = 0
 	l.folded, l.node.heard = now, now
 	closed := false
@@ -168,6 +169,7 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	}
 	l.done = true
 	l.node.work -= l.work
+	l.node.ahead -= l.prompt
 	l.release()
 	l.pool.stats.overload.drain.ended(now.Sub(l.begun))
 	l.settle(now, o)
@@ -259,7 +261,7 @@ func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration) {
 		return
 	}
 	b := &n.breaker
-	down := b.slow.judge(now, h, seconds, n.pace.of(uncached, l.load), uncached)
+	down := b.slow.judge(now, h, seconds, n.pace.of(uncached, l.load), l.pool.strained(now), uncached)
 	n.pace.add(now, seconds, uncached, l.load)
 	if down && !b.tripped && l.router.maySpare(n) {
 		b.trip(now, h, RuleSlow, "slow", &n.unit)

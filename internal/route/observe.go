@@ -89,7 +89,7 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 		b.probesFailed, b.missed = 0, p.Missed
 		b.probesGood++
 		if p.TTFT > 0 && !b.tripped {
-			if b.slow.judge(now, h, p.TTFT.Seconds(), 0, 0) && r.maySpare(n) {
+			if b.slow.judge(now, h, p.TTFT.Seconds(), 0, 1, 0) && r.maySpare(n) {
 				b.trip(now, h, RuleSlow, "slow", &n.unit)
 			}
 		}

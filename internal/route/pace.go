@@ -3,6 +3,7 @@ package route
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -10,12 +11,15 @@ import (
 // one at hand.
 const (
 	sizeClasses = 6 // up to 64, 256, 1024, 4096, 16384, and more
-	loadClasses = 5 // alone, with up to 3 others, 15, 63, and more
+	loadClasses = 7 // no prompt ahead, up to 1024 tokens, 4096, ... 262144, more
 )
 
 func sizeClass(tokens int) int { return min(powersOfFour(tokens, 64), sizeClasses-1) }
 func loadClass(others int) int {
-	return min(bits.Len(uint(max(others, 0)))+1, 2*loadClasses-1) / 2
+	if others <= 0 {
+		return 0
+	}
+	return min(1+powersOfFour(others, 1024), loadClasses-1)
 }
 
 // powersOfFour is how often first must be multiplied by four to reach n.
@@ -32,18 +36,21 @@ const smallPrompt = 1000
 // time for that size and load).
 const (
 	slowOwn       = 3.0
-	slowRow       = 3   // so many slow answers in a row make it so
+	slowRow       = 10  // so many answers in a row that are slow by its own usual time make it so: some of those that only wait long are quick
+	lateRow       = 3   // and so many above a limit in seconds
 	calmThreshold = 0.8 // below this part of the threshold all is well again
 	calmOwn       = 0.5 // and below this part of slowOwn
 	slowHalfLife  = 10 * time.Second
-	slowest       = 10.0 // times the yardstick; the share is the smallest then, and more would only take longer to forget
-	mostWeight    = 0.5  // of one answer
+	slowest       = 10.0  // times the yardstick; the share is the smallest then, and more would only take longer to forget
+	mostWeight    = 0.5   // of one answer
+	mostStrain    = 100.0 // times its own usual time
 )
 
 // slowness is how a deployment's first tokens come, held against its yardstick. The zero value is as usual.
 type slowness struct {
 	own, threshold gauge
-	down           int // answers in a row above Health.TTFTOpen
+	strain         gauge // multiples of its own usual time, whatever others take
+	down           int   // answers in a row above Health.TTFTOpen
 }
 
 // gauge is an exponentially weighted mean of ratios to a limit, with hysteresis.
@@ -54,7 +61,7 @@ type gauge struct {
 	slow  bool
 }
 
-func (g *gauge) add(now time.Time, ratio, calm float64) {
+func (g *gauge) add(now time.Time, ratio, calm float64, row int) {
 	w := mostWeight
 	if !g.at.IsZero() {
 		w = min(w, 1-math.Exp2(-float64(max(now.Sub(g.at), 0))/float64(slowHalfLife)))
@@ -67,7 +74,7 @@ func (g *gauge) add(now time.Time, ratio, calm float64) {
 		g.row = 0
 	}
 	switch {
-	case g.ratio > 1 && g.row >= slowRow:
+	case g.ratio > 1 && g.row >= row:
 		g.slow = true
 	case g.ratio < calm:
 		g.slow = false
@@ -91,14 +98,15 @@ func square(x float64) float64 { return x * x }
 
 // judge holds a time to first token against the yardsticks. usual is what the deployment takes for this size and load in
 // seconds, 0 if that is not known. It reports whether the deployment is as good as down.
-func (s *slowness) judge(now time.Time, h *Health, seconds, usual float64, uncached int) (down bool) {
+func (s *slowness) judge(now time.Time, h *Health, seconds, usual, strain float64, uncached int) (down bool) {
 	small := uncached <= smallPrompt
 	late := seconds > h.TTFTOpen.Seconds()
 	switch {
 	case small && h.TTFTThreshold > 0:
-		s.threshold.add(now, min(seconds/h.TTFTThreshold.Seconds(), slowest), calmThreshold)
+		s.threshold.add(now, min(seconds/h.TTFTThreshold.Seconds(), slowest), calmThreshold, lateRow)
 	case usual > 0:
-		s.own.add(now, min(seconds/usual, slowest)/slowOwn, calmOwn)
+		s.strain.add(now, min(seconds/usual, mostStrain), 0, slowRow)
+		s.own.add(now, min(seconds/(usual*strain), slowest)/slowOwn, calmOwn, slowRow)
 		late = late && (small || seconds > slowOwn*usual)
 	default:
 		late = late && small
@@ -108,7 +116,7 @@ func (s *slowness) judge(now time.Time, h *Health, seconds, usual float64, uncac
 		return false
 	}
 	s.down++
-	return s.down >= slowRow
+	return s.down >= lateRow
 }
 
 // pace is what a deployment usually takes to its first token, in seconds, by size and load.
@@ -226,4 +234,36 @@ func percentile95(values []float32) float32 {
 		largest[at] = x
 	}
 	return largest[n-1]
+}
+
+// strain is what a pool's deployments take to the first token, in multiples of what is usual for each: the median, and 1 at least.
+type strain struct {
+	value   float64
+	at      time.Time
+	scratch []float64
+}
+
+// strainMemory is how long what a deployment took says something about now.
+const strainMemory = time.Minute
+
+// strained returns the pool's strain, computed anew at most every medianAge. When all take longer than usual, it is the load.
+func (p *pool) strained(now time.Time) float64 {
+	s := &p.strain
+	if age := now.Sub(s.at); s.value > 0 && age >= 0 && age < medianAge {
+		return s.value
+	}
+	known := s.scratch[:0]
+	for i := range p.members {
+		ratio := 1.0
+		if g := &p.members[i].node.breaker.slow.strain; !g.at.IsZero() && now.Sub(g.at) < strainMemory {
+			ratio = g.ratio
+		}
+		known = append(known, ratio)
+	}
+	s.scratch, s.at, s.value = known, now, 1
+	if n := len(known); n > 1 { // one alone has nobody to be held against
+		slices.Sort(known)
+		s.value = max(1, known[(n-1)/2]) // of two the lower one: the other may be ill
+	}
+	return s.value
 }

@@ -40,7 +40,7 @@ func TestGauge(t *testing.T) {
 		t.Helper()
 		var g gauge
 		for i, ratio := range ratios {
-			g.add(at(time.Duration(i)*slowHalfLife), ratio, 0.5)
+			g.add(at(time.Duration(i)*slowHalfLife), ratio, 0.5, 3)
 		}
 		if math.Abs(g.ratio-mean) > 1e-9 || g.row != row || g.slow != slow {
 			t.Errorf("after %v: %+v, want a mean of %v, %d in a row, slow %v", ratios, g, mean, row, slow)
@@ -59,7 +59,7 @@ func TestGauge(t *testing.T) {
 	// Answers that come at once do not count more than one: what counts is for how long it has been so.
 	var g gauge
 	for range 100 {
-		g.add(start, 2, 0.5)
+		g.add(start, 2, 0.5, 3)
 	}
 	if g.ratio != 1 || g.slow {
 		t.Errorf("after 100 at once: %+v", g)
@@ -73,10 +73,10 @@ func TestFarTooSlowIsForgottenAsFast(t *testing.T) {
 		h := Health{}.withDefaults()
 		h.TTFTThreshold = second
 		for i := range 30 {
-			s.judge(at(time.Duration(i)*second), &h, ttft.Seconds(), 0, 100)
-			s.judge(at(time.Duration(i)*second), &h, ttft.Seconds(), 0.5, 5000)
+			s.judge(at(time.Duration(i)*second), &h, ttft.Seconds(), 0, 1, 100)
+			s.judge(at(time.Duration(i)*second), &h, ttft.Seconds(), 0.5, 1, 5000)
 		}
-		s.down = 0
+		s.down, s.strain = 0, gauge{}
 		return s
 	}
 	if ten, hundred := after(10*second), after(100*second); ten != hundred || ten.share() > 0.02 {
@@ -92,10 +92,10 @@ func TestClasses(t *testing.T) {
 		}
 	}
 	f(loadClass, 0, 0, 0)
-	f(loadClass, 1, 1, 3)
-	f(loadClass, 2, 4, 15)
-	f(loadClass, 3, 16, 63)
-	f(loadClass, 4, 64, math.MaxInt)
+	f(loadClass, 1, 1, 1024)
+	f(loadClass, 2, 1025, 4096)
+	f(loadClass, 5, 65537, 262144)
+	f(loadClass, 6, 262145, math.MaxInt)
 	f(sizeClass, 0, 0, 64)
 	f(sizeClass, 1, 65, 256)
 	f(sizeClass, 2, 257, 1024)
@@ -205,6 +205,45 @@ func TestOwnPace(t *testing.T) {
 	f(Closed, withThreshold, 30_000, 5*second, 14*second)
 }
 
+// TestLoadIsNotSlowness: when the median of the pool takes longer than usual, only who takes three times as long as that is slow; and
+// one of ten answers that is quick shows that the others only waited.
+func TestLoadIsNotSlowness(t *testing.T) {
+	f := func(name string, want BreakerState, a, others []time.Duration) {
+		t.Helper()
+		ids := []string{"a/m", "b/m", "c/m", "d/m"}
+		r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{}), dep("c/m", Limits{}), dep("d/m", Limits{})))
+		now := start
+		for _, id := range ids {
+			judged(t, r, now, id, second, 5000, times(40, second)...)
+		}
+		now = now.Add(time.Minute)
+		for i := range a {
+			for _, id := range ids {
+				ttft := others
+				if id == "a/m" {
+					ttft = a
+				}
+				judged(t, r, now, id, second, 5000, ttft[i])
+			}
+			now = now.Add(second)
+		}
+		if s := state(t, r, now, "a/m"); s != want {
+			t.Errorf("%s: %v, want %v", name, s, want)
+		}
+	}
+	f("slow alone", Degraded, times(40, 8*second), times(40, second))
+	f("all are slow", Closed, times(40, 8*second), times(40, 6*second))
+	f("slower than the slow", Degraded, times(60, 25*second), times(60, 3*second))
+	var mixed []time.Duration
+	for i := range 60 {
+		mixed = append(mixed, 8*second)
+		if i%9 == 0 {
+			mixed[i] = second
+		}
+	}
+	f("slow, with quick ones between", Closed, mixed, times(60, second))
+}
+
 // TestSlowUnderLoadIsNoNewUsual: a slow deployment has more in flight than it ever had; what it takes then must not
 // become what is usual for so many.
 func TestSlowUnderLoadIsNoNewUsual(t *testing.T) {
@@ -260,7 +299,7 @@ func TestTTFTOpen(t *testing.T) {
 	f(Open, pair(t, Health{}), 100, late, late, late)
 	f(Open, pair(t, Health{TTFTThreshold: second}), 100, late, late, late)
 	f(Closed, pair(t, Health{}), 100, late, late, 30*second, late, late)
-	f(Degraded, alone(), 100, late, late, late, late, late)
+	f(Degraded, alone(), 100, times(slowRow, late)...)
 	f(Open, pair(t, Health{}), 30_000, late, late, late) // 31 times its usual time
 	f(Open, pair(t, Health{TTFTOpen: 5 * second}), 100, 6*second, 6*second, 6*second)
 	f(Closed, pair(t, Health{TTFTOpen: time.Minute}), 100, late, 50*time.Millisecond, late)

@@ -43,20 +43,27 @@ type Router struct {
 type Options struct {
 	MaxWaiting int // waiters per model; more are refused. 0 = no limit
 	Health     Health
+	Seed       uint64 // of what must differ from one replica to the other beside decisions: when those that are out are tried again
+}
+
+func (o *Options) health() Health {
+	h := o.Health.withDefaults()
+	h.seed = o.Seed
+	return h
 }
 
 // Configure replaces the options. Those who wait already keep their places.
 func (r *Router) Configure(o Options) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.maxWaiting, r.health = o.MaxWaiting, o.Health.withDefaults()
+	r.maxWaiting, r.health = o.MaxWaiting, o.health()
 }
 
 // New returns a Router without deployments.
 func New(o Options) *Router {
 	return &Router{
 		maxWaiting: o.MaxWaiting,
-		health:     o.Health.withDefaults(),
+		health:     o.health(),
 		pools:      map[string]*pool{},
 		units:      map[key]*unit{},
 		nodes:      map[key]*node{},
@@ -351,7 +358,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 	*l = Lease{
 		router: r, node: n, dep: m.dep, pool: p, facts: q.Facts, begun: now, folded: now, decision: d,
 		tokens: prompt + output, work: prompt + output, prompt: prompt, expected: output, charged: prompt + output,
-		uncached: prompt, load: n.inFlight, cold: n.ttft.samples == 0 || n.inFlight == 0 && now.Sub(n.ttft.at) >= p.tuning.ColdAfter,
+		uncached: prompt, load: n.ahead, cold: n.ttft.samples == 0 || n.inFlight == 0 && now.Sub(n.ttft.at) >= p.tuning.ColdAfter,
 	}
 	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast) * float64(time.Second))
 	n.picked = now
@@ -371,6 +378,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 		l.nmarks++
 	}
 	n.work += l.work
+	n.ahead += prompt
 	r.picks++
 	m.lastPick, m.turn = r.picks, p.picks
 	n.totals.Picks++

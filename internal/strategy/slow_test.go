@@ -58,7 +58,7 @@ func TestTenTimesSlowerByP2C(t *testing.T) {
 		f.run(30 * time.Second)
 		f.forget()
 		f.run(time.Minute)
-		if part := f.part("e0/m"); part >= 0.02 || slow.picks < 3 {
+		if part := f.part("e0/m"); part >= 0.02 || slow.picks < 1 {
 			t.Errorf("%d deployments, seed %d: slow, it gets %.2f %% (%d requests), want less than 2 %% and some", n, seed, 100*part, slow.picks)
 		}
 		slow.ttft = around(200 * time.Millisecond)

@@ -28,8 +28,8 @@ func pool(model string, strategy route.Strategy, first, n int) route.PoolSpec {
 // routers returns replicas that have just started, before the same deployments.
 func routers(strategy route.Strategy, replicas, deployments int) ([]*route.Router, error) {
 	var all []*route.Router
-	for range replicas {
-		r := route.New(route.Options{})
+	for i := range replicas {
+		r := route.New(route.Options{Seed: uint64(i)})
 		if _, err := r.Adopt(sim.Epoch, []route.PoolSpec{pool(Model, strategy, 0, deployments)}); err != nil {
 			return nil, err
 		}
