@@ -268,6 +268,18 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
+// TestNothingAnswered: who answers nothing is not the fastest.
+func TestNothingAnswered(t *testing.T) {
+	rows := []Row{{Strategy: "a", Requests: 5, Completed: 5, TTFTMean: 1}, {Strategy: "b", Requests: 5, Failed: 5, Versus: &Difference{TTFTMean: -1}}}
+	r := &Report{}
+	if got := strings.Join(r.results(rows).rows[1], " "); got != "b - - - - - 0.0 % 0.0 % 0.00 5 0" {
+		t.Error(got)
+	}
+	if got := strings.Join(r.differences(rows).rows[0][:5], " "); got != "b - - - -" {
+		t.Error(got)
+	}
+}
+
 func TestDiffering(t *testing.T) {
 	at := func(k int32, equal ...int) choice {
 		c := choice{at: k}

@@ -108,12 +108,22 @@ func (r *Report) results(rows []Row) table {
 			x.Strategy, seconds(x.TTFTMean), plusMinus(x.TTFTInterval, seconds), seconds(x.TTFTP50), seconds(x.TTFTP99), seconds(x.ITLP99), percent(x.Goodput),
 			percent(x.HitShare), strconv.FormatFloat(x.Imbalance, 'f', 2, 64), strconv.Itoa(x.Failed), strconv.Itoa(x.Status429),
 		}
+		if x.Completed == 0 {
+			unknown(cells[1:6])
+		}
 		if r.Priced {
 			cells = append(cells, dollars(*x.Cost))
 		}
 		t.rows = append(t.rows, cells)
 	}
 	return t
+}
+
+// unknown says that of nothing no times are known.
+func unknown(cells []string) {
+	for i := range cells {
+		cells[i] = "-"
+	}
 }
 
 func (r *Report) differences(rows []Row) table {
@@ -130,6 +140,9 @@ func (r *Report) differences(rows []Row) table {
 		cells := []string{
 			x.Strategy, signed(d.TTFTMean, seconds), change(d.TTFTMean, rows[0].TTFTMean), plusMinus(d.TTFTInterval, seconds), signed(d.TTFTP99, seconds),
 			signed(d.Goodput, points), plusMinus(d.GoodInterval, points), signed(d.HitShare, points), fmt.Sprintf("%+d", d.Failed), fmt.Sprintf("%+d", d.Status429),
+		}
+		if x.Completed == 0 || rows[0].Completed == 0 {
+			unknown(cells[1:5])
 		}
 		if r.Priced {
 			cells = append(cells, signed(*d.Cost, dollars), plusMinus(d.CostInterval, dollars))
