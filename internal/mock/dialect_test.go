@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -333,6 +334,38 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	e.Kill()
+}
+
+// A refused request is no success, and a success says what ended it.
+func TestMetricsCountSuccessByReason(t *testing.T) {
+	e := start(t, Config{OutputTokens: 4, APIKey: "sesame", Engine: new(small())})
+	ask := func(key, more string, status int) {
+		t.Helper()
+		req, _ := http.NewRequest("POST", e.URL()+"/v1/chat/completions", strings.NewReader(chatBody(more)))
+		req.Header.Set("Authorization", "Bearer "+key)
+		resp, err := client(t).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		if resp.Body.Close(); resp.StatusCode != status {
+			t.Fatalf("%s: status %d, want %d", more, resp.StatusCode, status)
+		}
+	}
+	ask("wrong", "", 401)
+	ask("sesame", `,"mock":{"prompt_tokens":433000}`, 400)
+	ask("sesame", `,"max_tokens":-1`, 400)
+	ask("sesame", "", 200)
+	ask("sesame", `,"max_tokens":3`, 200)
+	ask("sesame", `,"max_tokens":2,"stream":true`, 200)
+	settled(t, e)
+	got := string(e.metrics())
+	for reason, want := range map[string]int{"stop": 1, "length": 2, "abort": 0, "error": 0} {
+		line := fmt.Sprintf(`vllm:request_success_total{engine="0",finished_reason="%s",model_name="mock-model"} %d`+"\n", reason, want)
+		if !strings.Contains(got, line) {
+			t.Errorf("no %q in\n%s", line, got)
+		}
+	}
 }
 
 func TestEchoAndRecord(t *testing.T) {

@@ -44,13 +44,13 @@ func (x *exposition) family(name, kind, help string) {
 	fmt.Fprintf(x, "# HELP vllm:%s %s\n# TYPE vllm:%[1]s %[3]s\n", name, help, kind)
 }
 
-func (x *exposition) labelled(name, kind, help, labels string, value any) {
-	x.family(name, kind, help)
+func (x *exposition) sample(name, labels string, value any) {
 	fmt.Fprintf(x, "vllm:%s{%s} %v\n", name, labels, value)
 }
 
 func (x *exposition) metric(name, kind, help string, value any) {
-	x.labelled(name, kind, help, x.labels, value)
+	x.family(name, kind, help)
+	x.sample(name, x.labels, value)
 }
 
 func (x *exposition) histogram(name, help string, h *histogram) {
@@ -80,12 +80,18 @@ func (e *Engine) metrics() []byte {
 	x.metric("prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", l.cached)
 	x.metric("prompt_tokens_total", "counter", "Prompt tokens processed.", n.promptTokens.Load())
 	x.metric("generation_tokens_total", "counter", "Output tokens sent.", n.outputTokens.Load())
-	x.labelled("request_success_total", "counter", "Requests answered to the end.",
-		`engine="0",finished_reason="stop",model_name="`+model+`"`, n.completed.Load())
+	x.family("request_success_total", "counter", "Requests answered to the end, by what ended them.")
+	for _, by := range []struct {
+		reason string
+		count  int64
+	}{{"stop", n.stopped.Load()}, {"length", n.limited.Load()}, {"abort", 0}, {"error", 0}} { // vLLM, too, does not count clients that leave
+		x.sample("request_success_total", `engine="0",finished_reason="`+by.reason+`",model_name="`+model+`"`, by.count)
+	}
 	x.metric("num_preemptions_total", "counter", "Times that a request lost its memory to others.", l.preemptions)
 	x.histogram("time_to_first_token_seconds", "From the request to its first token.", &e.ttft)
 	x.histogram("e2e_request_latency_seconds", "From the request to the end of its answer.", &e.e2e)
-	x.labelled("cache_config_info", "gauge", "Size of the KV cache.",
+	x.family("cache_config_info", "gauge", "Size of the KV cache.")
+	x.sample("cache_config_info",
 		fmt.Sprintf(`block_size="%d",engine="0",num_gpu_blocks="%d"`, e.cfg.blockTokens(), e.cfg.KVTokens/e.cfg.blockTokens()), 1)
 	return x.Bytes()
 }

@@ -141,6 +141,11 @@ func (c *conn) call(d dialect) error {
 		return err
 	}
 	c.engine.e2e.observe(time.Since(c.began))
+	if a.limited {
+		c.engine.count.limited.Add(1)
+	} else {
+		c.engine.count.stopped.Add(1)
+	}
 	return nil
 }
 

@@ -32,6 +32,7 @@ type Stats struct {
 type counters struct {
 	started, completed, aborted, cut, faults atomic.Int64
 	promptTokens, outputTokens, heldTokens   atomic.Int64 // held: prompt and output of running requests, for the KV gauge
+	stopped, limited                         atomic.Int64 // answers that the engine gave to the end: by themselves, by the request's limit
 	connections, open                        atomic.Int64
 	statuses                                 [600]atomic.Int64
 }
