@@ -94,13 +94,21 @@ func (l *laps) Next(r *sim.Request) bool {
 	}
 	r.At += l.from
 	if l.salt != 0 {
-		salted := make([]uint64, len(r.Prompt))
-		for i, h := range r.Prompt {
-			salted[i] = scramble(h ^ l.salt)
+		r.Prompt, r.Output = l.salted(r.Prompt), l.salted(r.Output)
+		if r.Session != 0 {
+			r.Session = scramble(r.Session^l.salt) | 1
 		}
-		r.Prompt = salted
 	}
 	return true
+}
+
+// salted returns other numbers for the blocks of a chain.
+func (l *laps) salted(chain []uint64) []uint64 {
+	out := make([]uint64, len(chain))
+	for i, h := range chain {
+		out[i] = scramble(h ^ l.salt)
+	}
+	return out
 }
 
 // scramble is a bijection that leaves no likeness (the finaliser of MurmurHash3).
