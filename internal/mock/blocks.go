@@ -16,8 +16,8 @@ const tokenBytes = 4
 // exact is the member "mock" of a request's body, which no other engine knows: lengths and prefixes for tests that must be sure of
 // them. A length that it leaves out follows from the text, as always, and so do the hashes if it has neither PromptTokens nor Prompt.
 type exact struct {
-	PromptTokens int `json:"prompt_tokens"`
-	OutputTokens int `json:"output_tokens"`
+	PromptTokens *int `json:"prompt_tokens"`
+	OutputTokens *int `json:"output_tokens"`
 	// Prompt and Output are the hashes of the blocks, as engine.Sequence has them.
 	Prompt []uint64 `json:"prompt_blocks"`
 	Output []uint64 `json:"output_blocks"`
@@ -42,11 +42,14 @@ func (c *call) exactField(s *scanner) (ok bool, err error) {
 	if err := d.Decode(c.exact); err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("mock: %w", err)
 	}
-	if n := c.exact.PromptTokens; n < 0 || n > maxExactPrompt {
-		return false, fmt.Errorf("mock.prompt_tokens is %d: it must be from 1 to %d, or left out", n, maxExactPrompt)
-	}
-	if n := c.exact.OutputTokens; n < 0 || n > maxExactOutput {
-		return false, fmt.Errorf("mock.output_tokens is %d: it must be from 1 to %d, or left out", n, maxExactOutput)
+	for _, length := range []struct {
+		name   string
+		tokens *int
+		most   int
+	}{{"prompt_tokens", c.exact.PromptTokens, maxExactPrompt}, {"output_tokens", c.exact.OutputTokens, maxExactOutput}} {
+		if n := length.tokens; n != nil && (*n < 1 || *n > length.most) {
+			return false, fmt.Errorf("mock.%s is %d: it must be from 1 to %d, or left out", length.name, *n, length.most)
+		}
 	}
 	return true, nil
 }
@@ -54,7 +57,7 @@ func (c *call) exactField(s *scanner) (ok bool, err error) {
 // blocks returns the hashes of the full blocks of the prompt, and of those that the answer completes. Prompt and answer are one
 // text, so that a next turn which repeats both finds both.
 func (a *answer) blocks(blockTokens int) (prompt, output []uint64) {
-	if x := a.exact; x != nil && (x.PromptTokens > 0 || x.Prompt != nil) {
+	if x := a.exact; x != nil && (x.PromptTokens != nil || x.Prompt != nil) {
 		return x.Prompt, x.Output
 	}
 	text := append(a.texts[systemText], a.texts[promptText]...)

@@ -44,16 +44,16 @@ const (
 
 // promptTokens is documented in doc.go.
 func (c *call) promptTokens() int {
-	if c.exact != nil && c.exact.PromptTokens > 0 {
-		return c.exact.PromptTokens
+	if c.exact != nil && c.exact.PromptTokens != nil {
+		return *c.exact.PromptTokens
 	}
 	return max(1, c.tokenCount+(c.textBytes+tokenBytes-1)/tokenBytes)
 }
 
 // outputTokens is the length of the answer and whether the request's own limit made it so short.
 func (c *call) outputTokens(most int) (n int, limited bool) {
-	if c.exact != nil && c.exact.OutputTokens > 0 {
-		return c.exact.OutputTokens, false
+	if c.exact != nil && c.exact.OutputTokens != nil {
+		return *c.exact.OutputTokens, false
 	}
 	if c.limit > 0 && c.limit < most {
 		return c.limit, true
