@@ -26,6 +26,19 @@ type Sequence struct {
 	EachToken bool
 }
 
+// TooLongError says that the engine could never hold a request.
+type TooLongError struct {
+	ID                         uint64
+	PromptTokens, OutputTokens int
+	Room                       int // the most tokens of one request, prompt and output, but for the last
+}
+
+// Error names the lengths and the limit.
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("engine: request %d needs %d prompt and %d output tokens in memory, and the engine holds %d: raise Blocks",
+		e.ID, e.PromptTokens, e.OutputTokens, e.Room)
+}
+
 // EventKind says what happened.
 type EventKind uint8
 
@@ -105,15 +118,14 @@ func New(c Config) (*Engine, error) {
 
 // Submit gives the engine a request. An idle engine begins at once, a busy one looks at its queue when the running step has
 // ended; the time of a step's end still belongs to that step. The error says what is wrong with s, and then the engine has not taken it:
-// a length below 1, an ID that it has already, more tokens than it could ever hold, or hashes that do not match the lengths.
+// a length below 1, an ID that it has already, more tokens than it could ever hold (TooLongError), or hashes that do not match the lengths.
 func (e *Engine) Submit(now time.Duration, s Sequence) error {
 	if s.PromptTokens < 1 || s.OutputTokens < 1 {
 		return fmt.Errorf("engine: request %d has %d prompt and %d output tokens: it needs at least one of each", s.ID, s.PromptTokens, s.OutputTokens)
 	}
 	// The last token is never computed on, so it needs no memory.
 	if room := e.cfg.room(); s.OutputTokens > room || s.PromptTokens > room-s.OutputTokens+1 {
-		return fmt.Errorf("engine: request %d needs %d prompt and %d output tokens in memory, and the engine holds %d: raise Blocks",
-			s.ID, s.PromptTokens, s.OutputTokens, room)
+		return &TooLongError{ID: s.ID, PromptTokens: s.PromptTokens, OutputTokens: s.OutputTokens, Room: room}
 	}
 	full := s.PromptTokens / e.cfg.BlockTokens
 	if len(s.Prompt) > full {

@@ -207,9 +207,28 @@ func TestModelRefusesWhatNeverFits(t *testing.T) {
 		b := newBench(t, Config{Engine: &m})
 		body := chatBody(`,"user":"x"`)
 		status, text, _ := b.ask("/v1/chat/completions", strings.Replace(body, "hello there", strings.Repeat("x", 4*260), 1)).answer()
-		if status != 400 || !strings.Contains(text, "context_length_exceeded") || !strings.Contains(text, "needs 260 prompt") {
+		if status != 400 || !strings.Contains(text, `"code":"context_length_exceeded"`) ||
+			!strings.Contains(text, "maximum context length is 256 tokens, and the request needs 276: 260 for the prompt and 16 for the answer") {
 			t.Errorf("a prompt that is too long: status %d, %s", status, text)
 		}
+	})
+}
+
+// Hashes that do not match the lengths are the test's mistake, and no prompt that is too long.
+func TestModelRefusesWrongBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := small() // blocks of 4 tokens
+		b := newBench(t, Config{Engine: &m})
+		f := func(member, want string) {
+			t.Helper()
+			status, text, _ := b.ask("/v1/chat/completions", chatBody(`,"mock":`+member)).answer()
+			if status != 400 || !strings.Contains(text, `"param":"mock","code":null`) || !strings.Contains(text, want) {
+				t.Errorf("%s: status %d, %s, want 400 with %q", member, status, text, want)
+			}
+		}
+		f(`{"prompt_tokens":10,"prompt_blocks":[1,2,3]}`, "hashes of 3 blocks for 10 prompt tokens: they fill 2 blocks of 4")
+		f(`{"prompt_tokens":10,"prompt_blocks":[1],"output_blocks":[2]}`, "give all, or none of the output's")
+		f(`{"prompt_tokens":8,"output_tokens":4,"prompt_blocks":[1,2],"output_blocks":[3,4]}`, "2 blocks for 4 output tokens: they complete at most 1")
 	})
 }
 

@@ -2,9 +2,12 @@ package mock
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
+
+	"evenkeel/internal/engine"
 )
 
 const jsonType = "application/json"
@@ -134,7 +137,7 @@ func (c *conn) call(d dialect) error {
 	case errors.Is(err, errQueueFull):
 		return c.fail(d, problem{status: http.StatusServiceUnavailable, message: err.Error(), code: "queue_full"})
 	case err != nil:
-		return c.fail(d, problem{status: http.StatusBadRequest, message: err.Error(), code: "context_length_exceeded"})
+		return c.fail(d, impossible(err))
 	}
 	defer p.leave()
 	if err := c.run(d, a, f, p); err != nil {
@@ -152,6 +155,17 @@ func (c *conn) call(d dialect) error {
 func (c *conn) unknownModel(d dialect, model string) error {
 	return c.fail(d, problem{status: http.StatusNotFound, param: "model", code: "model_not_found",
 		message: "The model `" + model + "` does not exist."})
+}
+
+// impossible is what a client is told of a request that the timing model cannot take.
+func impossible(err error) problem {
+	if long, ok := errors.AsType[*engine.TooLongError](err); ok {
+		return problem{status: http.StatusBadRequest, code: "context_length_exceeded", message: fmt.Sprintf(
+			"This model's maximum context length is %d tokens, and the request needs %d: %d for the prompt and %d for the answer.",
+			long.Room, long.PromptTokens+long.OutputTokens, long.PromptTokens, long.OutputTokens)}
+	}
+	return problem{status: http.StatusBadRequest, param: "mock",
+		message: "mock.prompt_blocks and mock.output_blocks must fit the lengths: " + err.Error()}
 }
 
 // admit gives the answer a place in the engine. Besides those of a connection, the error is errQueueFull or for the client.
