@@ -100,8 +100,8 @@ func (a *answer) token(b []byte, i int) []byte {
 
 // dialect is one wire format. Its methods append to b and return it; events end with an empty line.
 type dialect interface {
-	// needs names the required fields beside model, for the error message, and reports whether the call has them.
-	needs(c *call) (field string, ok bool)
+	// flaw names a field, beside model, without which or with which the call cannot be answered, and says why; "" if there is none.
+	flaw(c *call) (field, why string)
 	// open appends the events before the first token and prepares the parts around tokens.
 	open(b []byte, a *answer) []byte
 	// token appends the event of token i.

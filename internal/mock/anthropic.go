@@ -9,11 +9,11 @@ var anthropicTypes = map[int]string{
 	405: "invalid_request_error", 413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 529: "overloaded_error",
 }
 
-func (messages) needs(c *call) (string, bool) {
+func (messages) flaw(c *call) (string, string) {
 	if !c.hasPrompt {
-		return "messages", false
+		return required("messages", false)
 	}
-	return "max_tokens", c.limit > 0
+	return required("max_tokens", c.limit > 0)
 }
 
 func (messages) problem(b []byte, p problem) []byte {
@@ -88,7 +88,7 @@ func (d messages) whole(b []byte, a *answer) []byte {
 // countTokens is POST /v1/messages/count_tokens.
 type countTokens struct{ messages }
 
-func (countTokens) needs(c *call) (string, bool) { return "messages", c.hasPrompt }
+func (countTokens) flaw(c *call) (string, string) { return required("messages", c.hasPrompt) }
 
 func (countTokens) whole(b []byte, a *answer) []byte {
 	return app(b, `{"input_tokens":`, a.promptTokens(), `}`)

@@ -158,7 +158,7 @@ func TestCompletions(t *testing.T) {
 			PromptTokens int `json:"prompt_tokens"`
 		}
 	}
-	for prompt, want := range map[string]int{`"12345"`: 2, `["1234","5678"]`: 2, `[11,12,13,14,15]`: 5} {
+	for prompt, want := range map[string]int{`"12345"`: 2, `["12345678"]`: 2, `[11,12,13,14,15]`: 5} {
 		body := `{"model":"mock-model","prompt":` + prompt
 		whole := decode[completion](t, mustPost(t, c, e.URL()+"/v1/completions", body+"}", 200))
 		if whole.Object != "text_completion" || whole.Usage.PromptTokens != want {
@@ -334,6 +334,32 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	e.Kill()
+}
+
+// Who asks for several answers is told that there is one, and not left to miss the others.
+func TestSeveralChoicesAreRefused(t *testing.T) {
+	e := start(t, Config{})
+	c := client(t)
+	f := func(path, more string, status int, want string) {
+		t.Helper()
+		if got := mustPost(t, c, e.URL()+path, `{"model":"mock-model",`+more+`}`, status); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q", more, got, want)
+		}
+	}
+	const chat, completions, messages = "/v1/chat/completions", "/v1/completions", `"messages":[{"role":"user","content":"hi"}]`
+	f(chat, messages+`,"n":3`, 400, `"n is 3: the mock gives one choice; leave n out, or send the request 3 times","type":"invalid_request_error","param":"n"`)
+	f(chat, messages+`,"n":3,"stream":true`, 400, `"param":"n"`)
+	f(chat, messages+`,"n":0`, 400, "n is 0: it must be a whole number above zero")
+	f(chat, messages+`,"n":"x"`, 400, "n must be a whole number above zero")
+	f(chat, messages+`,"n":1`, 200, `"finish_reason":"stop"`)
+	f(chat, messages+`,"n":null`, 200, `"finish_reason":"stop"`)
+	f(completions, `"prompt":"hi","n":2`, 400, `"param":"n"`)
+	f(completions, `"prompt":["hi","there"]`, 400, "prompt holds 2 texts: the mock answers one")
+	f(completions, `"prompt":[[1,2],[3]]`, 400, "prompt holds 2 texts")
+	f(completions, `"prompt":["hi"]`, 200, `"finish_reason":"stop"`)
+	f(completions, `"prompt":[[1,2]]`, 200, `"prompt_tokens":2`)
+	f(completions, `"prompt":[1,2]`, 200, `"prompt_tokens":2`)
+	f("/v1/responses", `"input":"hi","n":2`, 200, `"completed"`) // no field of this API
 }
 
 // A refused request is no success, and a success says what ended it.

@@ -3,6 +3,7 @@ package mock
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"strconv"
 )
@@ -48,6 +49,22 @@ func (openAI) usage(b []byte, a *answer) []byte {
 		`,"prompt_tokens_details":{"cached_tokens":`, a.cached, `}}`)
 }
 
+// required is the flaw of a call that lacks a field.
+func required(field string, has bool) (string, string) {
+	if has {
+		return "", ""
+	}
+	return field, field + " is required"
+}
+
+// oneChoice is the flaw of a call that lacks its prompt, or wants several answers to it.
+func oneChoice(c *call, prompt string) (string, string) {
+	if c.choices > 1 {
+		return "n", fmt.Sprintf("n is %d: the mock gives one choice; leave n out, or send the request %[1]d times", c.choices)
+	}
+	return required(prompt, c.hasPrompt)
+}
+
 func (a *answer) finish() string {
 	switch {
 	case a.tool != nil:
@@ -61,7 +78,7 @@ func (a *answer) finish() string {
 // chat is POST /v1/chat/completions.
 type chat struct{ openAI }
 
-func (chat) needs(c *call) (string, bool) { return "messages", c.hasPrompt }
+func (chat) flaw(c *call) (string, string) { return oneChoice(c, "messages") }
 
 // chunk appends one event with the given choices.
 func (chat) chunk(b []byte, a *answer, choices ...any) []byte {
@@ -121,7 +138,12 @@ func (d chat) whole(b []byte, a *answer) []byte {
 // completion is POST /v1/completions.
 type completion struct{ openAI }
 
-func (completion) needs(c *call) (string, bool) { return "prompt", c.hasPrompt }
+func (completion) flaw(c *call) (string, string) {
+	if c.inputs > 1 {
+		return "prompt", fmt.Sprintf("prompt holds %d texts: the mock answers one; send each as a request of its own", c.inputs)
+	}
+	return oneChoice(c, "prompt")
+}
 
 func (completion) chunk(b []byte, a *answer, choices ...any) []byte {
 	b = app(b, `data: {"id":"cmpl-`, a.id, `","object":"text_completion","created":`, created, `,"model":`, a.model,
@@ -164,7 +186,7 @@ const (
 	maxDimensions     = 4096
 )
 
-func (embeddings) needs(c *call) (string, bool)            { return "input", c.hasPrompt }
+func (embeddings) flaw(c *call) (string, string)           { return required("input", c.hasPrompt) }
 func (embeddings) open(b []byte, _ *answer) []byte         { return b }
 func (embeddings) token(b []byte, _ *answer, _ int) []byte { return b }
 func (embeddings) shut(b []byte, _ *answer) []byte         { return b }

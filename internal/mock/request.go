@@ -14,6 +14,7 @@ type call struct {
 	stream       bool
 	includeUsage bool // stream_options.include_usage
 	limit        int  // the request's own limit of output tokens; 0 = none
+	choices      int  // n; 0 = not given
 	textBytes    int  // decoded bytes of all text in the prompt
 	tokenCount   int  // prompt tokens given as numbers
 	inputs       int  // embeddings: how many texts
@@ -108,6 +109,8 @@ func (c *call) field(s *scanner, key []byte) (ok bool, err error) {
 		}
 	case "max_tokens", "max_completion_tokens", "max_output_tokens":
 		return c.intField(s, string(key), &c.limit)
+	case "n":
+		return c.intField(s, "n", &c.choices)
 	case "dimensions":
 		return c.intField(s, "dimensions", &c.dimensions)
 	case "encoding_format":

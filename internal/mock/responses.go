@@ -3,7 +3,7 @@ package mock
 // responses is POST /v1/responses. Its events are named and numbered.
 type responses struct{ openAI }
 
-func (responses) needs(c *call) (string, bool) { return "input", c.hasPrompt }
+func (responses) flaw(c *call) (string, string) { return required("input", c.hasPrompt) }
 
 // openEvents is how many events open sends: the numbers of the tokens follow them.
 const openEvents = 4

@@ -115,8 +115,8 @@ func (c *conn) call(d dialect) error {
 	if in.model == nil {
 		return c.fail(d, problem{status: http.StatusBadRequest, message: "model is required", param: "model"})
 	}
-	if field, ok := d.needs(&in); !ok {
-		return c.fail(d, problem{status: http.StatusBadRequest, message: field + " is required", param: field})
+	if field, why := d.flaw(&in); field != "" {
+		return c.fail(d, problem{status: http.StatusBadRequest, message: why, param: field})
 	}
 	model := c.engine.models[string(in.model)]
 	if model == nil {
