@@ -73,9 +73,7 @@ func (x *experiment) run(ctx context.Context, bar *bar) (*report.Report, error) 
 			}
 			r.Note = fmt.Sprintf("Interrupted: the first %.0f %% of the time were simulated, and requests that still ran are not counted.", 100*done)
 		}
-		for i := range runs {
-			r.Policies[i].Runs = append(r.Policies[i].Runs, runs[i])
-		}
+		r.Add(runs)
 		if done < 1 {
 			break
 		}

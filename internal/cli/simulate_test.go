@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -129,7 +130,7 @@ func TestSimulateRows(t *testing.T) {
 	if len(rows) != 3 || ours >= theirs {
 		t.Errorf("%d rows; a TTFT of %v s for least_tokens and %v s for round_robin", len(rows), ours, theirs)
 	}
-	if d := rows["round_robin"]["versus"].(map[string]any); d["strategy"] != "least_tokens" || d["ttft_mean_seconds"] != theirs-ours {
+	if d := rows["round_robin"]["versus"].(map[string]any); d["strategy"] != "least_tokens" || math.Abs(d["ttft_mean_seconds"].(float64)-(theirs-ours)) > 1e-9 {
 		t.Errorf("against the first: %v", d)
 	}
 	if origin, _ := rows["peer:production-stack"]["origin"].(string); origin == "" {

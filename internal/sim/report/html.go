@@ -57,8 +57,8 @@ const glossary = `<h2>Words</h2>
 <p>TTFT is the time from a request's arrival to its first token, with all waiting and further attempts; ITL is the mean time between
 the tokens of one answer. Goodput is the share of all requests that were answered in full and within the goal. Hit share is how much
 of all prompts a cache held. Imbalance is what the busiest deployment holds in the mean, in multiples of the mean over all. What came
-during the burn-in counts in none of the tables. Policies saw the same requests at the same times, so that a difference is of the same
-requests.</p>
+during the burn-in counts in none of the tables. Policies saw the same requests at the same times; a difference in time or hit share is
+of those requests that both answered.</p>
 `
 
 func escape(s string) string { return html.EscapeString(s) }
@@ -157,12 +157,15 @@ func (r *Report) distribution() plot {
 	for i := range r.Policies {
 		c := curve{name: r.Policies[i].Name, colour: i}
 		for q := .005; q < 1; q += .005 {
-			x := r.Policies[i].mean(func(run *Run) float64 { return run.Result.TTFT.Quantile(q) })
-			c.xs, c.ys = append(c.xs, x), append(c.ys, q)
-			if x > 0 && (low == 0 || x < low) {
-				low = x
+			x := r.Policies[i].mean(func(run *Run) float64 { return quantileOf(&run.Result.TTFT, q) })
+			if x == nil {
+				break // it answered nothing
 			}
-			high = max(high, x)
+			c.xs, c.ys = append(c.xs, *x), append(c.ys, q)
+			if *x > 0 && (low == 0 || *x < low) {
+				low = *x
+			}
+			high = max(high, *x)
 		}
 		p.curves = append(p.curves, c)
 	}

@@ -39,10 +39,13 @@ type Run struct {
 	Seed   uint64
 	Result *sim.Result
 	Watch  *Watch
+
+	pairing *pairing // with the first policy's run of this seed; nil for that itself
 }
 
 // Row is one line of the table, and one object of the JSON. Times are in seconds, shares from 0 to 1. Over several seeds
-// each number is the mean of what each came to, and counts are sums.
+// each number is the mean of what each came to, and counts are sums. What is not known is nil: of nothing that was answered no
+// time is known.
 type Row struct {
 	Strategy string `json:"strategy"`
 	Origin   string `json:"origin,omitempty"`
@@ -54,19 +57,19 @@ type Row struct {
 	Results   map[string]int `json:"results"`
 	Status429 int            `json:"status_429"`
 
-	TTFTMean     float64  `json:"ttft_mean_seconds"`
+	TTFTMean     *float64 `json:"ttft_mean_seconds"`
 	TTFTInterval *float64 `json:"ttft_mean_interval_seconds"` // half of its 95 % interval; null: too few requests to tell
-	TTFTP50      float64  `json:"ttft_p50_seconds"`
-	TTFTP90      float64  `json:"ttft_p90_seconds"`
-	TTFTP99      float64  `json:"ttft_p99_seconds"`
-	ITLMean      float64  `json:"itl_mean_seconds"`
-	ITLP99       float64  `json:"itl_p99_seconds"`
-	ResponseMean float64  `json:"response_mean_seconds"`
-	ResponseP99  float64  `json:"response_p99_seconds"`
-	Goodput      float64  `json:"goodput"`
-	HitShare     float64  `json:"hit_share"`
+	TTFTP50      *float64 `json:"ttft_p50_seconds"`
+	TTFTP90      *float64 `json:"ttft_p90_seconds"`
+	TTFTP99      *float64 `json:"ttft_p99_seconds"`
+	ITLMean      *float64 `json:"itl_mean_seconds"`
+	ITLP99       *float64 `json:"itl_p99_seconds"`
+	ResponseMean *float64 `json:"response_mean_seconds"`
+	ResponseP99  *float64 `json:"response_p99_seconds"`
+	Goodput      *float64 `json:"goodput"`
+	HitShare     *float64 `json:"hit_share"`
 	Cost         *float64 `json:"cost_dollars"` // null: no prices are known
-	Imbalance    float64  `json:"imbalance"`
+	Imbalance    *float64 `json:"imbalance"`
 	Picks        []int    `json:"picks"`  // attempts that each deployment was given
 	Stable       bool     `json:"stable"` // backlog did not grow
 
@@ -74,19 +77,23 @@ type Row struct {
 	Tenants []TenantRow `json:"tenants,omitempty"` // if requests name any
 }
 
-// Difference is how a row differs from the first one, on the same requests. Negative means less.
+// Difference is how a row differs from the first one, on the same requests. Negative means less. Times and hit share are of the
+// requests that both answered in full; the rest is of all.
 type Difference struct {
 	Strategy     string   `json:"strategy"` // of the first row
-	TTFTMean     float64  `json:"ttft_mean_seconds"`
+	Requests     int      `json:"requests"` // that both answered
+	TTFTMean     *float64 `json:"ttft_mean_seconds"`
 	TTFTInterval *float64 `json:"ttft_mean_interval_seconds"` // half of the 95 % interval; null: too few requests to tell
-	TTFTP99      float64  `json:"ttft_p99_seconds"`
-	Goodput      float64  `json:"goodput"`
+	TTFTP99      *float64 `json:"ttft_p99_seconds"`
+	Goodput      *float64 `json:"goodput"`
 	GoodInterval *float64 `json:"goodput_interval"`
-	HitShare     float64  `json:"hit_share"`
+	HitShare     *float64 `json:"hit_share"`
 	Cost         *float64 `json:"cost_dollars"`
 	CostInterval *float64 `json:"cost_interval_dollars"`
 	Status429    int      `json:"status_429"`
 	Failed       int      `json:"failed"`
+
+	baseTTFT *float64 // mean of the first row, of the same requests
 }
 
 // TenantRow is what one tenant got.
@@ -95,15 +102,15 @@ type TenantRow struct {
 	Requests     int      `json:"requests"`
 	Completed    int      `json:"completed"`
 	Status429    int      `json:"status_429"`
-	TTFTMean     float64  `json:"ttft_mean_seconds"`
-	TTFTP99      float64  `json:"ttft_p99_seconds"`
-	Goodput      float64  `json:"goodput"`
-	HitShare     float64  `json:"hit_share"`
+	TTFTMean     *float64 `json:"ttft_mean_seconds"`
+	TTFTP99      *float64 `json:"ttft_p99_seconds"`
+	Goodput      *float64 `json:"goodput"`
+	HitShare     *float64 `json:"hit_share"`
 	Cost         *float64 `json:"cost_dollars"`
-	TTFTChange   *float64 `json:"ttft_mean_change_seconds,omitempty"` // against the first row
-	TTFTInterval *float64 `json:"ttft_mean_change_interval_seconds,omitempty"`
-	CostChange   *float64 `json:"cost_change_dollars,omitempty"`
-	CostInterval *float64 `json:"cost_change_interval_dollars,omitempty"`
+	TTFTChange   *float64 `json:"ttft_mean_change_seconds"` // against the first row, of the requests that both answered
+	TTFTInterval *float64 `json:"ttft_mean_change_interval_seconds"`
+	CostChange   *float64 `json:"cost_change_dollars"`
+	CostInterval *float64 `json:"cost_change_interval_dollars"`
 }
 
 // Rows returns a row for each policy, in order.
@@ -123,23 +130,27 @@ func (r *Report) Rows() []Row {
 
 func (r *Report) row(p *Policy) Row {
 	row := Row{Strategy: p.Name, Origin: p.Origin, Seeds: len(p.Runs), Results: map[string]int{}, Picks: []int{}, Stable: true}
-	mean := func(of func(*sim.Result) float64) float64 {
-		return p.mean(func(x *Run) float64 { return of(x.Result) })
+	mean := func(of func(*sim.Result) *sim.Series) *float64 {
+		return p.mean(func(x *Run) float64 { return meanOf(of(x.Result)) })
 	}
-	quantile := func(of func(*sim.Result) *sim.Series, q float64) float64 {
-		return mean(func(s *sim.Result) float64 { return of(s).Quantile(q) })
+	quantile := func(of func(*sim.Result) *sim.Series, q float64) *float64 {
+		return p.mean(func(x *Run) float64 { return quantileOf(of(x.Result), q) })
 	}
 	ttft := func(s *sim.Result) *sim.Series { return &s.TTFT }
-	row.TTFTMean = mean(func(s *sim.Result) float64 { return s.TTFT.Mean() })
-	row.TTFTInterval = p.interval(func(x *Run) (float64, float64) { return x.Result.TTFT.Mean(), x.Result.TTFT.Error() })
+	itl := func(s *sim.Result) *sim.Series { return &s.ITL }
+	response := func(s *sim.Result) *sim.Series { return &s.Response }
+	row.TTFTMean, row.ITLMean, row.ResponseMean = mean(ttft), mean(itl), mean(response)
+	row.TTFTInterval = p.interval(func(x *Run) (float64, float64) { return meanOf(&x.Result.TTFT), x.Result.TTFT.Error() })
 	row.TTFTP50, row.TTFTP90, row.TTFTP99 = quantile(ttft, .5), quantile(ttft, .9), quantile(ttft, .99)
-	row.ITLMean = mean(func(s *sim.Result) float64 { return s.ITL.Mean() })
-	row.ITLP99 = quantile(func(s *sim.Result) *sim.Series { return &s.ITL }, .99)
-	row.ResponseMean = mean(func(s *sim.Result) float64 { return s.Response.Mean() })
-	row.ResponseP99 = quantile(func(s *sim.Result) *sim.Series { return &s.Response }, .99)
-	row.Goodput = mean(func(s *sim.Result) float64 { return s.Goodput })
-	row.HitShare = mean(func(s *sim.Result) float64 { return s.HitShare })
-	row.Imbalance = mean(func(s *sim.Result) float64 { return s.Imbalance })
+	row.ITLP99, row.ResponseP99 = quantile(itl, .99), quantile(response, .99)
+	row.Goodput = p.mean(func(x *Run) float64 { return meanOf(&x.Watch.all.Good) })
+	row.HitShare = p.mean(func(x *Run) float64 { return ratio(x.Watch.all.CachedTokens, x.Watch.all.PromptTokens) })
+	row.Imbalance = p.mean(func(x *Run) float64 {
+		if x.Result.Imbalance == 0 { // nothing was anywhere
+			return math.NaN()
+		}
+		return x.Result.Imbalance
+	})
 	for i := range p.Runs {
 		x := &p.Runs[i]
 		t := &x.Watch.all
@@ -164,14 +175,25 @@ func (r *Report) row(p *Policy) Row {
 
 func (r *Report) difference(row, first *Row, p *Policy) *Difference {
 	d := &Difference{
-		Strategy: first.Strategy, TTFTMean: row.TTFTMean - first.TTFTMean, TTFTP99: row.TTFTP99 - first.TTFTP99, Goodput: row.Goodput - first.Goodput,
-		HitShare: row.HitShare - first.HitShare, Status429: row.Status429 - first.Status429, Failed: row.Failed - first.Failed,
+		Strategy: first.Strategy, Goodput: minus(row.Goodput, first.Goodput), Status429: row.Status429 - first.Status429, Failed: row.Failed - first.Failed,
 	}
-	base := &r.Policies[0]
-	d.TTFTInterval = p.paired(base, func(x *Run) *sim.Series { return &x.Result.TTFT })
-	d.GoodInterval = p.paired(base, func(x *Run) *sim.Series { return &x.Watch.all.Good })
+	for i := range p.Runs {
+		d.Requests += p.Runs[i].pairing.all.requests
+	}
+	both := func(x *Run) *pair { return &x.pairing.all }
+	d.TTFTMean, d.TTFTInterval = p.ttftChange(both)
+	d.baseTTFT = p.mean(func(x *Run) float64 { return meanOf(&both(x).base.ttft) })
+	d.TTFTP99 = p.mean(func(x *Run) float64 { return quantileOf(&both(x).own.ttft, .99) - quantileOf(&both(x).base.ttft, .99) })
+	d.HitShare = p.mean(func(x *Run) float64 { return both(x).own.hitShare() - both(x).base.hitShare() })
+	d.GoodInterval = p.paired(&r.Policies[0], func(x *Run) *sim.Series { return &x.Watch.all.Good })
 	d.Cost, d.CostInterval = r.costChange(p, everyone)
 	return d
+}
+
+// ttftChange is by how much the mean time to the first token is above the first policy's, and half of the 95 % interval.
+func (p *Policy) ttftChange(of func(*Run) *pair) (change, interval *float64) {
+	change = p.mean(func(x *Run) float64 { return meanOf(&of(x).own.ttft) - meanOf(&of(x).base.ttft) })
+	return change, p.interval(func(x *Run) (float64, float64) { return of(x).ttft() })
 }
 
 // tenants returns what each tenant got, nil if requests name none.
@@ -198,17 +220,13 @@ func (r *Report) tenants(p *Policy, compare bool) []TenantRow {
 			prompt += t.PromptTokens
 			cached += t.CachedTokens
 		}
-		if prompt > 0 {
-			row.HitShare = float64(cached) / float64(prompt)
-		}
-		row.TTFTMean = p.mean(func(x *Run) float64 { return of(x).TTFT.Mean() })
-		row.TTFTP99 = p.mean(func(x *Run) float64 { return of(x).TTFT.Quantile(.99) })
-		row.Goodput = p.mean(func(x *Run) float64 { return of(x).Good.Mean() })
+		row.HitShare = known(ratio(cached, prompt))
+		row.TTFTMean = p.mean(func(x *Run) float64 { return meanOf(&of(x).TTFT) })
+		row.TTFTP99 = p.mean(func(x *Run) float64 { return quantileOf(&of(x).TTFT, .99) })
+		row.Goodput = p.mean(func(x *Run) float64 { return meanOf(&of(x).Good) })
 		row.Cost = r.dollars(p, of)
 		if compare {
-			base := &r.Policies[0]
-			change := row.TTFTMean - base.mean(func(x *Run) float64 { return of(x).TTFT.Mean() })
-			row.TTFTChange, row.TTFTInterval = &change, p.paired(base, func(x *Run) *sim.Series { return &of(x).TTFT })
+			row.TTFTChange, row.TTFTInterval = p.ttftChange(func(x *Run) *pair { return x.pairing.tenant(name) })
 			row.CostChange, row.CostInterval = r.costChange(p, of)
 		}
 		rows = append(rows, row)
@@ -250,13 +268,24 @@ func (r *Report) costChange(p *Policy, of func(*Run) *Tally) (change, interval *
 	return &d, interval
 }
 
-// mean is the mean over seeds.
-func (p *Policy) mean(of func(*Run) float64) float64 {
-	sum := 0.0
+// mean is the mean over the seeds of which a number is known, and not NaN; nil if there is none.
+func (p *Policy) mean(of func(*Run) float64) *float64 {
+	sum, n := 0.0, 0.0
 	for i := range p.Runs {
-		sum += of(&p.Runs[i])
+		if x := of(&p.Runs[i]); !math.IsNaN(x) {
+			sum += x
+			n++
+		}
 	}
-	return sum / float64(max(1, len(p.Runs)))
+	return known(sum / n)
+}
+
+// known is nil for NaN.
+func known(x float64) *float64 {
+	if math.IsNaN(x) {
+		return nil
+	}
+	return &x
 }
 
 // paired returns half of the 95 % interval of the mean by which a policy differs from another on the same requests, nil if it

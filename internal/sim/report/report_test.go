@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"evenkeel/internal/engine"
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/route"
 	"evenkeel/internal/sim"
 	"evenkeel/internal/strategy"
 )
@@ -80,7 +82,7 @@ func simulate(t *testing.T, name string, seed uint64) Run {
 	if err := fleet.Finish(length); err != nil {
 		t.Fatal(err)
 	}
-	return Run{seed, fleet.Result(), w}
+	return Run{Seed: seed, Result: fleet.Result(), Watch: w}
 }
 
 func sample(t *testing.T) *Report {
@@ -88,8 +90,12 @@ func sample(t *testing.T) *Report {
 	r := &Report{
 		Title: "a <b> & c", Facts: []Fact{{"engines", "3 × vllm-8192"}}, Note: "an excerpt", Priced: true, Goal: sim.Goal{TTFT: 150 * time.Millisecond},
 	}
-	for _, name := range []string{"round_robin", "least_tokens"} {
-		r.Policies = append(r.Policies, Policy{Name: name, Runs: []Run{simulate(t, name, 1), simulate(t, name, 2)}})
+	names := []string{"round_robin", "least_tokens"}
+	for _, name := range names {
+		r.Policies = append(r.Policies, Policy{Name: name})
+	}
+	for seed := range uint64(2) {
+		r.Add([]Run{simulate(t, names[0], seed+1), simulate(t, names[1], seed+1)})
 	}
 	return r
 }
@@ -180,7 +186,7 @@ func TestRows(t *testing.T) {
 	}
 	a, b := &rows[0], &rows[1]
 	want := (r.Policies[1].Runs[0].Result.TTFT.Mean() + r.Policies[1].Runs[1].Result.TTFT.Mean()) / 2
-	if b.TTFTMean != want || b.Versus.TTFTMean != b.TTFTMean-a.TTFTMean || b.Requests != a.Requests || b.Completed+b.Failed != b.Requests {
+	if *b.TTFTMean != want || math.Abs(*b.Versus.TTFTMean-(*b.TTFTMean-*a.TTFTMean)) > 1e-9 || b.Versus.Requests != b.Requests || b.Requests != a.Requests || b.Completed+b.Failed != b.Requests {
 		t.Errorf("got %+v", b)
 	}
 	if b.Versus.TTFTInterval == nil || b.TTFTInterval == nil || *b.Versus.TTFTInterval <= 0 {
@@ -215,7 +221,7 @@ func TestIntervalCovers(t *testing.T) {
 			}
 			mean := p.mean(func(x *Run) float64 { return x.Result.TTFT.Mean() })
 			half := p.interval(func(x *Run) (float64, float64) { return x.Result.TTFT.Mean(), x.Result.TTFT.Error() })
-			if math.Abs(mean-1) <= *half {
+			if math.Abs(*mean-1) <= *half {
 				covered++
 			}
 		}
@@ -246,17 +252,18 @@ func TestJSON(t *testing.T) {
 			}
 		}
 	}
-	if got := slices.Sorted(maps.Keys(rows[1]["versus"].(map[string]any))); len(got) != 11 || !slices.Contains(got, "ttft_mean_interval_seconds") {
+	if got := slices.Sorted(maps.Keys(rows[1]["versus"].(map[string]any))); len(got) != 12 || !slices.Contains(got, "ttft_mean_interval_seconds") {
 		t.Errorf("versus has %q", got)
 	}
 }
 
-// TestNothingMeasured: a simulation that was interrupted before anything came has numbers all the same, and no NaN.
+// TestNothingMeasured: a simulation that was interrupted before anything came has a report all the same, and no NaN.
 func TestNothingMeasured(t *testing.T) {
-	empty := func(name string) Policy {
-		return Policy{Name: name, Runs: []Run{{Seed: 1, Result: &sim.Result{}, Watch: NewWatch(WatchOptions{Deployments: []string{"a"}})}}}
+	r := &Report{Title: "nothing", Policies: []Policy{{Name: "a"}, {Name: "b"}}}
+	empty := func() Run {
+		return Run{Seed: 1, Result: &sim.Result{}, Watch: NewWatch(WatchOptions{Deployments: []string{"a"}})}
 	}
-	r := &Report{Title: "nothing", Policies: []Policy{empty("a"), empty("b")}}
+	r.Add([]Run{empty(), empty()})
 	for name, write := range map[string]func(io.Writer) error{"JSON": r.JSON, "text": r.Text, "HTML": r.HTML} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
@@ -268,15 +275,89 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// TestNothingAnswered: who answers nothing is not the fastest.
-func TestNothingAnswered(t *testing.T) {
-	rows := []Row{{Strategy: "a", Requests: 5, Completed: 5, TTFTMean: 1}, {Strategy: "b", Requests: 5, Failed: 5, Versus: &Difference{TTFTMean: -1}}}
-	r := &Report{}
-	if got := strings.Join(r.results(rows).rows[1], " "); got != "b - - - - - 0.0 % 0.0 % 0.00 5 0" {
-		t.Error(got)
+// replies makes a run of requests one after the other, each answered after so many seconds, or, below 0, refused.
+func replies(seed uint64, seconds func(n int) float64) Run {
+	x := Run{Seed: seed, Result: &sim.Result{Imbalance: 1}, Watch: NewWatch(WatchOptions{Deployments: []string{"a"}})}
+	for n := range 400 {
+		at := sim.Epoch.Add(time.Duration(n) * time.Second)
+		rec := &exchange.Record{Result: exchange.Refused, Status: 429, Started: at, Ended: at}
+		rec.Facts.ID = strconv.Itoa(n + 1)
+		if s := seconds(n); s >= 0 {
+			rec.Result, rec.Status = exchange.Complete, 200
+			rec.Content = at.Add(time.Duration(s * float64(time.Second)))
+			rec.Ended = rec.Content
+			rec.Attempts = []exchange.Attempt{{Deployment: "a", Started: at, Ended: rec.Ended, Outcome: route.Outcome{Answered: true, InputTokens: 100, CachedTokens: n % 2 * 50, OutputTokens: 1}}}
+			x.Result.TTFT.Add(n, s)
+		}
+		x.Watch.Record(&sim.Request{At: time.Duration(n) * time.Second, Tenant: []string{"short", "long"}[n%2]}, rec)
 	}
-	if got := strings.Join(r.differences(rows).rows[0][:5], " "); got != "b - - - -" {
-		t.Error(got)
+	return x
+}
+
+// TestNothingAnswered: who answers nothing has no times, rather than none at all to wait.
+func TestNothingAnswered(t *testing.T) {
+	r := &Report{Policies: []Policy{{Name: "a"}, {Name: "b"}}}
+	r.Add([]Run{replies(1, func(int) float64 { return 1 }), replies(1, func(int) float64 { return -1 })})
+	rows := r.Rows()
+	f := func(got []string, want string) {
+		t.Helper()
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("got %q, want %q", text, want)
+		}
+	}
+	f(r.results(rows).rows[1], "b - - - - - 0.0 % - 1.00 400 400")
+	f(r.differences(rows).rows[0], "b - - - - -100.0 pp 0.0 pp - +400 +400")
+	f(r.byTenant(rows).rows[1], "long b 200 200 200 - - 0.0 % - -")
+	f(r.remarks(rows), "b against a: times and hit share are compared on the 0 of 400 requests that both answered.")
+	var b bytes.Buffer
+	if err := r.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got []map[string]any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	tenant := got[1]["tenants"].([]any)[0].(map[string]any)
+	for _, of := range []struct {
+		object map[string]any
+		names  []string
+	}{
+		{got[1], []string{"ttft_mean_seconds", "ttft_p50_seconds", "ttft_p90_seconds", "ttft_p99_seconds", "itl_mean_seconds", "itl_p99_seconds", "response_mean_seconds", "response_p99_seconds", "hit_share"}},
+		{got[1]["versus"].(map[string]any), []string{"ttft_mean_seconds", "ttft_mean_interval_seconds", "ttft_p99_seconds", "hit_share"}},
+		{tenant, []string{"ttft_mean_seconds", "ttft_p99_seconds", "hit_share", "ttft_mean_change_seconds", "ttft_mean_change_interval_seconds"}},
+	} {
+		for _, name := range of.names {
+			if x, there := of.object[name]; x != nil || !there {
+				t.Errorf("%s is %v (there: %v), want null", name, x, there)
+			}
+		}
+	}
+}
+
+// TestSurvivorsAreNoFaster: who refuses what takes long is not faster on what both answer.
+func TestSurvivorsAreNoFaster(t *testing.T) {
+	long := func(n int) float64 { return 1 + 8*float64(n%2) }
+	r := &Report{Policies: []Policy{{Name: "all"}, {Name: "easy"}}}
+	r.Add([]Run{replies(1, long), replies(1, func(n int) float64 {
+		if n%2 == 1 {
+			return -1
+		}
+		return 1.5
+	})})
+	rows := r.Rows()
+	d := rows[1].Versus
+	if d.Requests != 200 || math.Abs(*d.TTFTMean-.5) > 1e-9 || math.Abs(*d.TTFTP99-.5) > 1e-9 || *d.TTFTInterval > 1e-9 || *d.HitShare != 0 || *d.Goodput != -.5 {
+		t.Errorf("got %+v", d)
+	}
+	if got := r.differences(rows).rows[0][2]; got != "+50.0 %" {
+		t.Errorf("a change of %s", got)
+	}
+	want := "easy against all: times and hit share are compared on the 200 of 400 requests that both answered."
+	if got := r.remarks(rows); !slices.Contains(got, want) {
+		t.Errorf("remarks %q, want %q", got, want)
+	}
+	if x := rows[1].Tenants; x[0].TTFTChange != nil || math.Abs(*x[1].TTFTChange-.5) > 1e-9 {
+		t.Errorf("tenants %+v", x)
 	}
 }
 

@@ -105,25 +105,16 @@ func (r *Report) results(rows []Row) table {
 	for i := range rows {
 		x := &rows[i]
 		cells := []string{
-			x.Strategy, seconds(x.TTFTMean), plusMinus(x.TTFTInterval, seconds), seconds(x.TTFTP50), seconds(x.TTFTP99), seconds(x.ITLP99), percent(x.Goodput),
-			percent(x.HitShare), strconv.FormatFloat(x.Imbalance, 'f', 2, 64), strconv.Itoa(x.Failed), strconv.Itoa(x.Status429),
-		}
-		if x.Completed == 0 {
-			unknown(cells[1:6])
+			x.Strategy, told(x.TTFTMean, seconds), plusMinus(x.TTFTMean, x.TTFTInterval, seconds), told(x.TTFTP50, seconds), told(x.TTFTP99, seconds),
+			told(x.ITLP99, seconds), told(x.Goodput, percent), told(x.HitShare, percent),
+			told(x.Imbalance, func(i float64) string { return strconv.FormatFloat(i, 'f', 2, 64) }), strconv.Itoa(x.Failed), strconv.Itoa(x.Status429),
 		}
 		if r.Priced {
-			cells = append(cells, dollars(*x.Cost))
+			cells = append(cells, told(x.Cost, dollars))
 		}
 		t.rows = append(t.rows, cells)
 	}
 	return t
-}
-
-// unknown says that of nothing no times are known.
-func unknown(cells []string) {
-	for i := range cells {
-		cells[i] = "-"
-	}
 }
 
 func (r *Report) differences(rows []Row) table {
@@ -138,14 +129,12 @@ func (r *Report) differences(rows []Row) table {
 		x := &rows[i+1]
 		d := x.Versus
 		cells := []string{
-			x.Strategy, signed(d.TTFTMean, seconds), change(d.TTFTMean, rows[0].TTFTMean), plusMinus(d.TTFTInterval, seconds), signed(d.TTFTP99, seconds),
-			signed(d.Goodput, points), plusMinus(d.GoodInterval, points), signed(d.HitShare, points), fmt.Sprintf("%+d", d.Failed), fmt.Sprintf("%+d", d.Status429),
-		}
-		if x.Completed == 0 || rows[0].Completed == 0 {
-			unknown(cells[1:5])
+			x.Strategy, told(d.TTFTMean, signed(seconds)), change(d.TTFTMean, d.baseTTFT), plusMinus(d.TTFTMean, d.TTFTInterval, seconds), told(d.TTFTP99, signed(seconds)),
+			told(d.Goodput, signed(points)), plusMinus(d.Goodput, d.GoodInterval, points), told(d.HitShare, signed(points)),
+			fmt.Sprintf("%+d", d.Failed), fmt.Sprintf("%+d", d.Status429),
 		}
 		if r.Priced {
-			cells = append(cells, signed(*d.Cost, dollars), plusMinus(d.CostInterval, dollars))
+			cells = append(cells, told(d.Cost, signed(dollars)), plusMinus(d.Cost, d.CostInterval, dollars))
 		}
 		t.rows = append(t.rows, cells)
 	}
@@ -169,14 +158,17 @@ func (r *Report) byTenant(rows []Row) table {
 				name = "(none)"
 			}
 			cells := []string{
-				name, rows[i].Strategy, strconv.Itoa(x.Requests), strconv.Itoa(x.Requests - x.Completed), strconv.Itoa(x.Status429), seconds(x.TTFTMean), seconds(x.TTFTP99),
-				percent(x.Goodput), maybe(x.TTFTChange, func(d float64) string { return signed(d, seconds) }), "",
-			}
-			if x.TTFTChange != nil {
-				cells[len(cells)-1] = plusMinus(x.TTFTInterval, seconds)
+				name, rows[i].Strategy, strconv.Itoa(x.Requests), strconv.Itoa(x.Requests - x.Completed), strconv.Itoa(x.Status429), told(x.TTFTMean, seconds), told(x.TTFTP99, seconds),
+				told(x.Goodput, percent), told(x.TTFTChange, signed(seconds)), plusMinus(x.TTFTChange, x.TTFTInterval, seconds),
 			}
 			if r.Priced {
-				cells = append(cells, maybe(x.Cost, dollars), maybe(x.CostChange, func(d float64) string { return signed(d, dollars) }), maybe(x.CostInterval, dollars))
+				cells = append(cells, told(x.Cost, dollars), told(x.CostChange, signed(dollars)), plusMinus(x.CostChange, x.CostInterval, dollars))
+			}
+			if i == 0 { // the others are held against it
+				clear(cells[8:10])
+				if r.Priced {
+					clear(cells[11:])
+				}
 			}
 			t.rows = append(t.rows, cells)
 		}
@@ -217,8 +209,14 @@ func (r *Report) remarks(rows []Row) []string {
 		if !x.Stable {
 			growing = append(growing, x.Strategy)
 		}
-		if d := x.Versus; d != nil && d.TTFTInterval != nil && math.Abs(d.TTFTMean) < *d.TTFTInterval {
-			unsure = append(unsure, x.Strategy)
+		if d := x.Versus; d != nil {
+			if d.TTFTMean != nil && d.TTFTInterval != nil && math.Abs(*d.TTFTMean) < *d.TTFTInterval {
+				unsure = append(unsure, x.Strategy)
+			}
+			if d.Requests < max(x.Requests, rows[0].Requests) {
+				out = append(out, fmt.Sprintf("%s against %s: times and hit share are compared on the %d of %d requests that both answered.",
+					x.Strategy, d.Strategy, d.Requests, max(x.Requests, rows[0].Requests)))
+			}
 		}
 		if n := x.Results["client_fault"]; n > 0 {
 			out = append(out, fmt.Sprintf("%s: %d requests are longer than the engines can hold.", x.Strategy, n))
@@ -271,31 +269,38 @@ func dollars(d float64) string {
 }
 
 // signed words a difference with its sign.
-func signed(d float64, word func(float64) string) string {
-	if d >= 0 {
-		return "+" + word(d)
+func signed(word func(float64) string) func(float64) string {
+	return func(d float64) string {
+		if d >= 0 {
+			return "+" + word(d)
+		}
+		return "-" + word(-d)
 	}
-	return "-" + word(-d)
 }
 
 // change words a difference in percent of what it is a difference to.
-func change(d, of float64) string {
-	if of == 0 {
-		return ""
+func change(d, of *float64) string {
+	if d == nil || of == nil || *of == 0 {
+		return "-"
 	}
-	return fmt.Sprintf("%+.1f %%", 100*d/of)
+	return fmt.Sprintf("%+.1f %%", 100**d / *of)
 }
 
-func plusMinus(half *float64, word func(float64) string) string {
-	if half == nil {
+// plusMinus words half of an interval: "?" if only that is not known.
+func plusMinus(x, half *float64, word func(float64) string) string {
+	switch {
+	case x == nil:
+		return "-"
+	case half == nil:
 		return "?"
 	}
 	return word(*half)
 }
 
-func maybe(x *float64, word func(float64) string) string {
+// told words what may not be known.
+func told(x *float64, word func(float64) string) string {
 	if x == nil {
-		return ""
+		return "-"
 	}
 	return word(*x)
 }

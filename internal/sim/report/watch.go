@@ -16,7 +16,8 @@ type WatchOptions struct {
 	Goal        sim.Goal      // as of the simulation
 	// Cost returns what an attempt costs, in dollars; nil: there are no prices.
 	Cost func(*exchange.Attempt) float64
-	// Choices has the Watch keep where each request went first: 16 bytes for each, while all else does not grow with them.
+	// Choices has the Watch keep where each request went first: 16 bytes for each. Until Report.Add it also keeps 24 bytes for
+	// each answer; all else does not grow with the requests.
 	Choices bool
 }
 
@@ -35,6 +36,7 @@ type Watch struct {
 	answer  timeline   // of them, those that were answered in full
 	waited  timeline   // seconds to their first content
 	firsts  []choice   // of the n-th request
+	replies []reply    // likewise, until the run is paired (Report.Add)
 }
 
 // Tally sums up requests that count.
@@ -47,6 +49,8 @@ type Tally struct {
 	Dollars  sim.Series  // of each request, over all its attempts
 
 	PromptTokens, CachedTokens, OutputTokens int // of complete answers
+
+	tenant string
 }
 
 // NewWatch returns a Watch that has seen nothing.
@@ -74,10 +78,11 @@ func (w *Watch) Record(r *sim.Request, rec *exchange.Record) {
 	w.all.add(&o)
 	t := w.tenants[r.Tenant]
 	if t == nil {
-		t = &Tally{}
+		t = &Tally{tenant: r.Tenant}
 		w.tenants[r.Tenant] = t
 	}
 	t.add(&o)
+	w.reply(&o, t)
 	at := r.At.Seconds()
 	w.ended.add(at, 1)
 	w.good.add(at, o.good)
@@ -87,6 +92,17 @@ func (w *Watch) Record(r *sim.Request, rec *exchange.Record) {
 	}
 	w.prompt.add(at, float64(o.prompt))
 	w.cached.add(at, float64(o.cached))
+}
+
+// reply keeps an answer, for pairs.
+func (w *Watch) reply(o *outcome, to *Tally) {
+	if o.result != exchange.Complete {
+		return
+	}
+	if missing := o.ordinal + 1 - len(w.replies); missing > 0 {
+		w.replies = append(w.replies, make([]reply, missing)...)
+	}
+	w.replies[o.ordinal] = reply{o.ttft, to, int32(o.prompt), int32(o.cached)}
 }
 
 // Ordinal returns the place in the order of arrival of the request that a record is about, from 0.
