@@ -13,7 +13,7 @@ type SessionOptions struct {
 	Turns    Law     // of a session
 	Systems  int     // system prompts that there are; 0 = none
 	Zipf     float64 // exponent of their popularity: the k-th is drawn in proportion to k^-Zipf; 0 = all alike
-	System   Law     // tokens of a system prompt
+	System   Law     // tokens of a system prompt; they are the same with every seed
 	Question Law     // tokens of each turn
 	Answer   Law     // likewise
 	Gap      Law     // seconds from one turn's arrival to the next one's
@@ -81,12 +81,20 @@ func NewSessions(seed uint64, o SessionOptions) (*Sessions, error) {
 	s := &Sessions{o: o, arrivals: stream(seed, forArrivals), lengths: stream(seed, forLengths), sessions: stream(seed, forSessions), salt: mix(seed)}
 	sum := 0.0
 	for k := range o.Systems {
-		s.systems = append(s.systems, o.System.tokens(s.lengths))
+		s.systems = append(s.systems, o.System.spread(k))
 		sum += math.Pow(float64(k+1), -o.Zipf)
 		s.popular = append(s.popular, sum)
 	}
 	s.begin = s.arrivals.ExpFloat64() / o.Rate
 	return s, nil
+}
+
+// spread returns the k-th of numbers of tokens that follow the law as evenly as so many can: multiples of the golden ratio fill the
+// quantiles. The most popular system prompts decide how much work sessions are. Were they drawn by a seed, each seed would be
+// another workload, and no run could tell how far it is from others.
+func (l Law) spread(k int) int {
+	_, q := math.Modf(float64(k+1) * math.Phi)
+	return max(1, int(math.Round(l.quantile(q))))
 }
 
 // Next implements Source.

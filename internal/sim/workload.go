@@ -48,9 +48,17 @@ func (l Law) draw(r *rand.Rand) float64 {
 	if l.CV == 0 {
 		return l.Mean
 	}
-	variance := math.Log1p(l.CV * l.CV)
-	return l.Mean * math.Exp(math.Sqrt(variance)*r.NormFloat64()-variance/2)
+	return l.at(r.NormFloat64())
 }
+
+// at returns the number that lies so many standard deviations above the mean of the logarithm.
+func (l Law) at(deviations float64) float64 {
+	variance := math.Log1p(l.CV * l.CV)
+	return l.Mean * math.Exp(math.Sqrt(variance)*deviations-variance/2)
+}
+
+// quantile returns the number that a share q of all does not exceed.
+func (l Law) quantile(q float64) float64 { return l.at(math.Sqrt2 * math.Erfinv(2*q-1)) }
 
 // tokens draws a whole number of at least 1.
 func (l Law) tokens(r *rand.Rand) int { return max(1, int(math.Round(l.draw(r)))) }

@@ -198,6 +198,29 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// TestSystemPromptsAreOfTheWorkload: how long they are follows the law, be they few or many, and no seed changes it; what they say
+// is a seed's own.
+func TestSystemPromptsAreOfTheWorkload(t *testing.T) {
+	for _, n := range []int{3, 20, 200} {
+		o := chats
+		o.Systems, o.System = n, Law{3000, .8}
+		a, b := mustSessions(t, 1, o), mustSessions(t, 2, o)
+		if !slices.Equal(a.systems, b.systems) || a.salt == b.salt {
+			t.Errorf("%d system prompts differ with the seed: %v, %v; salts %d, %d", n, a.systems, b.systems, a.salt, b.salt)
+		}
+		sum := 0.0
+		for _, tokens := range a.systems {
+			sum += float64(tokens) / float64(n)
+		}
+		if math.Abs(sum/o.System.Mean-1) > .1 {
+			t.Errorf("%d system prompts have %.0f tokens in the mean, want about %.0f", n, sum, o.System.Mean)
+		}
+		if low, high := slices.Min(a.systems), slices.Max(a.systems); float64(high)/float64(low) < 3 {
+			t.Errorf("%d system prompts have %d to %d tokens, want that they vary", n, low, high)
+		}
+	}
+}
+
 func TestSessionsAreDeterministic(t *testing.T) {
 	a, b, other := take(mustSessions(t, 1, chats), 500), take(mustSessions(t, 1, chats), 500), take(mustSessions(t, 2, chats), 500)
 	if !reflect.DeepEqual(a, b) {

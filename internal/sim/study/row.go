@@ -62,7 +62,9 @@ type Knowledge struct {
 // Prepared is a Row that is ready to be played. It may be used by several goroutines.
 type Prepared struct {
 	Row    Row
-	Work   Work    // of the first engine
+	Work   Work    // of the first engine; the workload's, whatever part of it a seed plays
+	Prompt float64 // tokens of a request in the mean, of those that the seed plays
+	Output float64 // likewise
 	Rho    float64 // with a cache that forgets nothing
 	NoRho  float64 // without any cache
 	Rate   float64 // requests per second
@@ -157,6 +159,8 @@ func Prepare(r Row, seed uint64) (*Prepared, error) {
 	}
 	var last sim.Request
 	for source.Next(&last) { // the last arrival says how long it takes
+		p.Prompt += float64(last.PromptTokens) / float64(p.Row.Requests)
+		p.Output += float64(last.OutputTokens) / float64(p.Row.Requests)
 	}
 	p.Last = last.At
 	p.BurnIn = time.Duration(r.BurnIn * float64(last.At))
@@ -167,7 +171,8 @@ func Prepare(r Row, seed uint64) (*Prepared, error) {
 const sampled = 20_000
 
 // works returns the work of a request for each engine. It is that of the workload, whatever part of it a seed plays: the
-// trace's from its beginning to its end.
+// trace's from its beginning to its end, or that of so much made-up traffic that chance is small. So the seeds of a row have the
+// same rate, and what they play differs by no more than parts of one traffic do.
 func (p *Prepared) works() ([]Work, error) {
 	var works []Work
 	known := map[string]Work{} // fleets have few kinds of engines

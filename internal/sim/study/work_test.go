@@ -142,6 +142,36 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestSeedsAreOneWorkload: what a request of the traffic that is played asks of an engine is what the row was prepared for,
+// whatever the seed, so that seeds of a row are equally busy.
+func TestSeedsAreOneWorkload(t *testing.T) {
+	for _, name := range []string{"multi-turn", "tenant-flood"} {
+		w, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, seed := range []uint64{1, 2, 3, 24} {
+			p := mustPrepare(t, Row{Workload: w, Engine: "vllm-8192", N: 4, Rho: .8, Basis: NoCache, Requests: 4000}, seed)
+			source, err := p.Source(seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			played := measure(&p.Row.Engines[0], source, 4000)
+			near := func(what string, got, want float64) {
+				t.Helper()
+				if math.Abs(got/want-1) > .12 { // 4,000 requests are some hundred conversations
+					t.Errorf("%s, seed %d: %s is %.4g in the traffic that is played, the row takes it to be %.4g", name, seed, what, got, want)
+				}
+			}
+			near("the mean prompt", played.Prompt, p.Work.Prompt)
+			near("the work without any cache", played.NoCache, p.Work.NoCache)
+			near("the work with all prefixes in a cache", played.Seconds, p.Work.Seconds)
+			near("the mean prompt of Prepared", p.Prompt, played.Prompt)
+			near("the mean answer of Prepared", p.Output, played.Output)
+		}
+	}
+}
+
 // TestFlood: four fifths of the requests are the script's, and prompts of people and script have nothing in common.
 func TestFlood(t *testing.T) {
 	w, err := Find("tenant-flood")

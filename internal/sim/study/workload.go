@@ -74,8 +74,8 @@ func (w *Workload) Read(r io.Reader, file string) (err error) {
 // turnsPerSession is the mean number of turns of the conversations that are made up.
 const turnsPerSession = 6
 
-// conversations are like those with an assistant that has instructions and reads documents: prompts of 8,000 tokens in the mean, of
-// which nine tenths were there in the turn before or in another session's system prompt.
+// conversations are like those with an assistant that has instructions and reads documents: prompts of 10,000 tokens in the mean, of
+// which seven eighths were there in the turn before or in another session's system prompt.
 func conversations(rate float64) sim.SessionOptions {
 	return sim.SessionOptions{
 		Rate: rate / turnsPerSession, Turns: sim.Law{Mean: turnsPerSession, CV: 0.8}, Systems: 200, Zipf: 1, System: sim.Law{Mean: 3000, CV: 0.8},
