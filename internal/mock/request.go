@@ -14,6 +14,7 @@ type call struct {
 	stream       bool
 	includeUsage bool // stream_options.include_usage
 	limit        int  // the request's own limit of output tokens; 0 = none
+	newLimit     int  // max_completion_tokens, while the body is read; 0 = none
 	choices      int  // n; 0 = not given
 	textBytes    int  // decoded bytes of all text in the prompt
 	tokenCount   int  // prompt tokens given as numbers
@@ -85,6 +86,9 @@ func parseCall(body []byte, keep bool) (call, error) {
 	if !ok || !s.end() {
 		return c, fmt.Errorf("the body is not valid JSON: error at byte %d of %d", s.i, len(body))
 	}
+	if c.newLimit > 0 { // whatever the order: max_tokens is the deprecated name of it
+		c.limit = c.newLimit
+	}
 	c.chooseTool()
 	return c, nil
 }
@@ -107,8 +111,10 @@ func (c *call) field(s *scanner, key []byte) (ok bool, err error) {
 				return s.skip()
 			}), nil
 		}
-	case "max_tokens", "max_completion_tokens", "max_output_tokens":
+	case "max_tokens", "max_output_tokens":
 		return c.intField(s, string(key), &c.limit)
+	case "max_completion_tokens":
+		return c.intField(s, string(key), &c.newLimit)
 	case "n":
 		return c.intField(s, "n", &c.choices)
 	case "dimensions":
