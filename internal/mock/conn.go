@@ -48,6 +48,7 @@ type conn struct {
 	answer  answer
 	pace    fixedPace
 	began   time.Time // when the API call had come
+	latest  time.Time // when the last token so far was out
 	chunked bool
 	last    bool // the connection ends after this answer
 

@@ -4,12 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -302,40 +299,6 @@ func TestRefusals(t *testing.T) {
 	f("GET", "/version", "", "", 404, "")
 }
 
-func TestMetrics(t *testing.T) {
-	e := start(t, Config{Models: []string{`odd"name`}, KVTokens: 3200, OutputTokens: 4})
-	c := client(t)
-	mustPost(t, c, e.URL()+"/v1/chat/completions", `{"model":"odd\"name","messages":[{"role":"user","content":"12345678"}]}`, 200)
-	settled(t, e)
-	setFault(t, e, Fault{Kind: "hang"})
-	go post(t, c, e.URL()+"/v1/chat/completions", `{"model":"odd\"name","messages":[{"role":"user","content":"`+strings.Repeat("x", 4*1596)+`"}]}`)
-	eventually(t, "running", func() bool { return e.Stats().Running == 1 })
-	resp, err := c.Get(e.URL() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	line := regexp.MustCompile(`^(# (HELP|TYPE) vllm:[a-z0-9_]+ .+|vllm:[a-z0-9_]+\{([a-z_]+="([^"\\]|\\.)*",?)*\} ([0-9.e+-]+))$`)
-	for l := range strings.Lines(string(b)) {
-		if !line.MatchString(strings.TrimSuffix(l, "\n")) {
-			t.Errorf("not a line of Prometheus text: %q", l)
-		}
-	}
-	labels := `{engine="0",model_name="odd\"name"} `
-	for _, want := range []string{
-		"vllm:num_requests_running" + labels + "1\n", "vllm:num_requests_waiting" + labels + "0\n",
-		"vllm:kv_cache_usage_perc" + labels + "0.5\n", "vllm:prompt_tokens_total" + labels + "2\n",
-		"vllm:generation_tokens_total" + labels + "4\n", "vllm:time_to_first_token_seconds_count" + labels + "1\n",
-		"vllm:e2e_request_latency_seconds_count" + labels + "1\n", `vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="200"} 1` + "\n",
-	} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("no %q in\n%s", want, b)
-		}
-	}
-	e.Kill()
-}
-
 // Who asks for several answers is told that there is one, and not left to miss the others.
 func TestSeveralChoicesAreRefused(t *testing.T) {
 	e := start(t, Config{})
@@ -362,38 +325,6 @@ func TestSeveralChoicesAreRefused(t *testing.T) {
 	f("/v1/responses", `"input":"hi","n":2`, 200, `"completed"`) // no field of this API
 }
 
-// A refused request is no success, and a success says what ended it.
-func TestMetricsCountSuccessByReason(t *testing.T) {
-	e := start(t, Config{OutputTokens: 4, APIKey: "sesame", Engine: new(small())})
-	ask := func(key, more string, status int) {
-		t.Helper()
-		req, _ := http.NewRequest("POST", e.URL()+"/v1/chat/completions", strings.NewReader(chatBody(more)))
-		req.Header.Set("Authorization", "Bearer "+key)
-		resp, err := client(t).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		io.Copy(io.Discard, resp.Body)
-		if resp.Body.Close(); resp.StatusCode != status {
-			t.Fatalf("%s: status %d, want %d", more, resp.StatusCode, status)
-		}
-	}
-	ask("wrong", "", 401)
-	ask("sesame", `,"mock":{"prompt_tokens":433000}`, 400)
-	ask("sesame", `,"max_tokens":-1`, 400)
-	ask("sesame", "", 200)
-	ask("sesame", `,"max_tokens":3`, 200)
-	ask("sesame", `,"max_tokens":2,"stream":true`, 200)
-	settled(t, e)
-	got := string(e.metrics())
-	for reason, want := range map[string]int{"stop": 1, "length": 2, "abort": 0, "error": 0} {
-		line := fmt.Sprintf(`vllm:request_success_total{engine="0",finished_reason="%s",model_name="mock-model"} %d`+"\n", reason, want)
-		if !strings.Contains(got, line) {
-			t.Errorf("no %q in\n%s", line, got)
-		}
-	}
-}
-
 func TestEchoAndRecord(t *testing.T) {
 	e := start(t, Config{Record: 2})
 	c := client(t)
@@ -415,29 +346,5 @@ func TestEchoAndRecord(t *testing.T) {
 	if len(got) != 2 || string(got[0].Body) != "two" || string(got[1].Body) != "\x00\xff three" || got[0].Method != "POST" ||
 		got[0].Path != "/v1/anything?q=1" || got[0].Header.Get("X-Mock-Echo") != "1" || got[0].Host != e.Addr() {
 		t.Errorf("%+v", got)
-	}
-}
-
-// docs/mock.md names the metrics that there are.
-func TestMetricsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/mock.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := func(pattern, text string) []string {
-		var all []string
-		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
-			all = append(all, m[1])
-		}
-		slices.Sort(all)
-		return slices.Compact(all)
-	}
-	shown, told := names(`(?m)^# TYPE (vllm:\w+)`, string(e.metrics())), names("`(vllm:\\w+)`", string(page))
-	if !slices.Equal(shown, told) {
-		t.Errorf("/metrics has\n%q, docs/mock.md\n%q", shown, told)
 	}
 }

@@ -26,7 +26,8 @@ type Engine struct {
 	fault  atomic.Pointer[scriptedFault] // nil = none
 	record recorder
 
-	ttft, e2e histogram // of API calls that an engine took
+	ttft, gaps                        histogram // of API calls that the engine took
+	e2e, promptLengths, outputLengths histogram // of those that it answered to the end
 
 	mu      sync.Mutex
 	addr    string   // set by the first Start, then kept
@@ -51,7 +52,10 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, models: map[string][]byte{}, ttft: newHistogram(ttftBounds), e2e: newHistogram(e2eBounds)}
+	e := &Engine{
+		cfg: cfg, models: map[string][]byte{}, ttft: latencies(ttftBounds), gaps: latencies(gapBounds), e2e: latencies(e2eBounds),
+		promptLengths: newHistogram(tokenBounds, 1), outputLengths: newHistogram(tokenBounds, 1),
+	}
 	e.slots.limit, e.slots.queueLimit = cfg.Slots, cfg.QueueLimit
 	e.record.keep = cfg.Record
 	for _, m := range cfg.Models {

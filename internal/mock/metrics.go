@@ -9,29 +9,36 @@ import (
 	"time"
 )
 
-// Upper bounds of vLLM's histograms, in seconds.
+// Upper bounds of vLLM's histograms, in seconds and tokens.
 var (
-	ttftBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
-	e2eBounds  = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	ttftBounds  = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	gapBounds   = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	e2eBounds   = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	tokenBounds = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000}
 )
 
-// histogram counts times. Safe for concurrent use.
+// histogram counts times or tokens. Safe for concurrent use.
 type histogram struct {
 	bounds  []float64
+	unit    float64        // how many of what is observed are one of what bounds are in
 	buckets []atomic.Int64 // not cumulative; the last is for what is above all bounds
-	nanos   atomic.Int64   // sum
+	sum     atomic.Int64   // as observed
 }
 
-func newHistogram(bounds []float64) histogram {
-	return histogram{bounds: bounds, buckets: make([]atomic.Int64, len(bounds)+1)}
+func newHistogram(bounds []float64, unit float64) histogram {
+	return histogram{bounds: bounds, unit: unit, buckets: make([]atomic.Int64, len(bounds)+1)}
 }
 
-func (h *histogram) observe(d time.Duration) {
+// latencies is a histogram of seconds, which observes durations.
+func latencies(bounds []float64) histogram { return newHistogram(bounds, float64(time.Second)) }
+
+// observe counts a value so many times.
+func (h *histogram) observe(value, times int64) {
 	i := 0
-	for s := d.Seconds(); i < len(h.bounds) && s > h.bounds[i]; i++ {
+	for v := float64(value) / h.unit; i < len(h.bounds) && v > h.bounds[i]; i++ {
 	}
-	h.buckets[i].Add(1)
-	h.nanos.Add(int64(d))
+	h.buckets[i].Add(times)
+	h.sum.Add(value * times)
 }
 
 // exposition is Prometheus text with the names and labels that vLLM uses.
@@ -64,7 +71,7 @@ func (x *exposition) histogram(name, help string, h *histogram) {
 		sum += h.buckets[i].Load()
 		fmt.Fprintf(x, "vllm:%s_bucket{%s,le=%q} %d\n", name, x.labels, bound, sum)
 	}
-	fmt.Fprintf(x, "vllm:%s_sum{%s} %v\nvllm:%[1]s_count{%[2]s} %[4]d\n", name, x.labels, time.Duration(h.nanos.Load()).Seconds(), sum)
+	fmt.Fprintf(x, "vllm:%s_sum{%s} %v\nvllm:%[1]s_count{%[2]s} %[4]d\n", name, x.labels, float64(h.sum.Load())/h.unit, sum)
 }
 
 // metrics is what the engine answers at /metrics.
@@ -89,7 +96,10 @@ func (e *Engine) metrics() []byte {
 	}
 	x.metric("num_preemptions_total", "counter", "Times that a request lost its memory to others.", l.preemptions)
 	x.histogram("time_to_first_token_seconds", "From the request to its first token.", &e.ttft)
+	x.histogram("inter_token_latency_seconds", "From a token to the next.", &e.gaps)
 	x.histogram("e2e_request_latency_seconds", "From the request to the end of its answer.", &e.e2e)
+	x.histogram("request_prompt_tokens", "Prompt tokens of a request.", &e.promptLengths)
+	x.histogram("request_generation_tokens", "Output tokens of a request.", &e.outputLengths)
 	x.family("cache_config_info", "gauge", "Size of the KV cache.")
 	x.sample("cache_config_info",
 		fmt.Sprintf(`block_size="%d",engine="0",num_gpu_blocks="%d"`, e.cfg.blockTokens(), e.cfg.KVTokens/e.cfg.blockTokens()), 1)

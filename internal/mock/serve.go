@@ -143,13 +143,20 @@ func (c *conn) call(d dialect) error {
 	if err := c.run(d, a, f, p); err != nil {
 		return err
 	}
-	c.engine.e2e.observe(time.Since(c.began))
-	if a.limited {
-		c.engine.count.limited.Add(1)
-	} else {
-		c.engine.count.stopped.Add(1)
-	}
+	c.engine.succeeded(a, c.began)
 	return nil
+}
+
+// succeeded counts an answer that was given to the end.
+func (e *Engine) succeeded(a *answer, began time.Time) {
+	e.e2e.observe(int64(time.Since(began)), 1)
+	e.promptLengths.observe(int64(a.promptTokens()), 1)
+	e.outputLengths.observe(int64(a.tokens), 1)
+	if a.limited {
+		e.count.limited.Add(1)
+	} else {
+		e.count.stopped.Add(1)
+	}
 }
 
 func (c *conn) unknownModel(d dialect, model string) error {
@@ -202,6 +209,9 @@ func (c *conn) run(d dialect, a *answer, f *Fault, p pace) error {
 	if err := p.wait(max(0, a.tokens-1)); err != nil {
 		return err
 	}
+	if gaps := int64(a.tokens - 1); gaps > 0 {
+		c.engine.gaps.observe(int64(time.Since(c.latest))/gaps, gaps)
+	}
 	if err := c.whole(d, a, f); err != nil {
 		return err
 	}
@@ -216,7 +226,8 @@ func (c *conn) firstToken(a *answer, p pace) error {
 	}
 	a.cached = p.cached()
 	c.engine.count.promptTokens.Add(int64(a.promptTokens()))
-	c.engine.ttft.observe(time.Since(c.began))
+	c.latest = time.Now()
+	c.engine.ttft.observe(int64(c.latest.Sub(c.began)), 1)
 	return nil
 }
 

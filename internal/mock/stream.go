@@ -44,6 +44,9 @@ func (s *stream) play() error {
 			if err := s.p.wait(i); err != nil {
 				return err
 			}
+			now := time.Now()
+			c.engine.gaps.observe(int64(now.Sub(c.latest)), 1)
+			c.latest = now
 		}
 		c.event = s.d.token(c.event[:0], s.a, i)
 		if err := s.send(c.event, false); err != nil {
