@@ -72,6 +72,9 @@ more of each.`,
 			return noArgs(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkRanges(cmd.Flags()); err != nil {
+				return err
+			}
 			switch {
 			case f.list:
 				return listSimulated(cmd.OutOrStdout())

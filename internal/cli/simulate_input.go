@@ -22,6 +22,7 @@ import (
 
 // traceFormat reads one kind of trace.
 type traceFormat struct {
+	name string
 	read func(r io.Reader, file string) (*sim.Trace, error)
 	// begins reports whether a file that begins so may be one.
 	begins func(start []byte) bool
@@ -36,9 +37,9 @@ func firstIs(c byte) func([]byte) bool {
 }
 
 var traceFormats = map[string]traceFormat{
-	"recorded": {sim.ReadRecorded, trace.Begins, false},
-	"mooncake": {sim.ReadMooncake, firstIs('{'), true},
-	"azure":    {sim.ReadAzure, func([]byte) bool { return true }, false},
+	"recorded": {"recorded", sim.ReadRecorded, trace.Begins, false},
+	"mooncake": {"mooncake", sim.ReadMooncake, firstIs('{'), true},
+	"azure":    {"azure", sim.ReadAzure, func([]byte) bool { return true }, false},
 }
 
 // detection is the order in which formats are tried.
@@ -108,7 +109,11 @@ func (f *simulateFlags) traffic() (study.Workload, error) {
 		if err != nil {
 			return w, err
 		}
-		if w.Name == "" {
+		if w.Name != "" {
+			if err := f.checkFormat(&w, kind.name); err != nil {
+				return w, err
+			}
+		} else {
 			w = study.Workload{Name: filepath.Base(f.trace), Goal: sim.Goal{TTFT: defaultGoalTTFT, ITL: defaultGoalITL}, Spread: kind.spread}
 		}
 		w.Trace, w.Reuse = t, t.BlockTokens > 0

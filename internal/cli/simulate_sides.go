@@ -23,7 +23,6 @@ const (
 	defaultMembers     = 2
 	defaultNoCacheRho  = 0.8 // strategies that find few prefixes are not overloaded either
 	defaultRequests    = 10_000
-	mostDeployments    = 10_000
 )
 
 // experiment makes what the flags ask for.
@@ -33,6 +32,9 @@ func (f *simulateFlags) experiment() (*experiment, error) {
 	}
 	w, err := f.traffic()
 	if err != nil {
+		return nil, err
+	}
+	if err := f.checkTrace(w.Trace); err != nil {
 		return nil, err
 	}
 	presets, err := f.presets()
@@ -56,11 +58,17 @@ func (f *simulateFlags) experiment() (*experiment, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := f.checkRouted(x, &row); err != nil {
+		return nil, err
+	}
 	for k := range f.seeds {
 		seed := f.seed + uint64(k)
 		p, err := study.Prepare(row, seed)
 		if err != nil {
 			return nil, usageError{err}
+		}
+		if err := f.checkSpan(p.Rate, p.Row.Requests); err != nil {
+			return nil, err
 		}
 		x.prepared, x.seeds = append(x.prepared, p), append(x.seeds, seed)
 	}
@@ -68,7 +76,7 @@ func (f *simulateFlags) experiment() (*experiment, error) {
 	return x, nil
 }
 
-// check finds what flags alone show to be wrong.
+// check finds flags that do not go together.
 func (f *simulateFlags) check() error {
 	configured := len(f.baseline)+len(f.candidate) > 0
 	fast := 0
@@ -89,8 +97,8 @@ func (f *simulateFlags) check() error {
 		return bad("--model is for configurations: with --strategy all engines serve the same")
 	case f.price != nil && configured:
 		return bad("--price is for --strategy: configurations have prices of their own")
-	case f.price != nil && (len(f.price) != 3 || slices.ContainsFunc(f.price, func(d float64) bool { return !(d >= 0) })):
-		return bad("--price takes three numbers of dollars per million tokens: input, cached input, output, such as 2.5,1.25,10")
+	case f.price != nil && (len(f.price) != 3 || slices.ContainsFunc(f.price, func(d float64) bool { return !(d >= 0 && d <= mostPrice) })):
+		return bad("--price takes three numbers of dollars per million tokens, each from 0 to %.0f: input, cached input, output, such as 2.5,1.25,10", mostPrice)
 	case fast > 1:
 		return bad("--rho, --rate and --speed all say how fast requests come: give one of them")
 	case f.speed != 0 && f.trace == "":
@@ -99,18 +107,6 @@ func (f *simulateFlags) check() error {
 		return bad("--format is that of a trace: give --trace too")
 	case len(f.engines) == 0:
 		return bad("--engine is empty: give one of %s", strings.Join(engine.Presets(), ", "))
-	case f.seeds < 1:
-		return bad("--seeds must be at least 1, is %d", f.seeds)
-	case f.balancers < 1:
-		return bad("--balancers must be at least 1, is %d", f.balancers)
-	case f.deployments < 0 || f.deployments > mostDeployments:
-		return bad("--deployments must be from 1 to %d, is %d", mostDeployments, f.deployments)
-	case f.requests < 0, f.copies < 0, f.explainDiff < 0, f.scrape < 0, f.goalTTFT < 0, f.goalITL < 0:
-		return bad("--requests, --copies, --explain-diff, --scrape, --slo-ttft and --slo-itl must not be negative")
-	case !(f.rho >= 0 && f.rate >= 0 && f.speed >= 0):
-		return bad("--rho, --rate and --speed must be positive")
-	case !(f.burnIn >= 0 && f.burnIn < 1):
-		return bad("--burn-in is a share of the time, from 0 to below 1; it is %v", f.burnIn)
 	}
 	return nil
 }
