@@ -82,8 +82,18 @@ func ReadMooncake(r io.Reader, file string) (*Trace, error) {
 // azureHeader is the first line of an Azure trace.
 const azureHeader = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
-// azureTime is how it writes times.
-const azureTime = "2006-01-02 15:04:05.9999999"
+// azureTimes are how it writes times: in 2023, and with a zone in 2024. Fractions of a second may have any number of digits.
+var azureTimes = []string{"2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00"}
+
+// azureMoment parses a time.
+func azureMoment(text string) (t time.Time, err error) {
+	for _, layout := range azureTimes {
+		if t, err = time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return t, fmt.Errorf("TIMESTAMP is %.100q, expected a time such as 2023-11-16 18:15:46.6805900 or 2024-05-10 00:00:00.009930+00:00", text)
+}
 
 // ReadAzure reads a trace in the format of the Azure LLM inference traces (github.com/Azure/AzurePublicDataset): CSV with the columns
 // TIMESTAMP, ContextTokens and GeneratedTokens. It says nothing of prefixes. An error names the file, the line and what was
@@ -104,9 +114,9 @@ func ReadAzure(r io.Reader, file string) (*Trace, error) {
 		if len(columns) != 3 {
 			return 0, row, fmt.Errorf("%d columns, expected 3: %s", len(columns), azureHeader)
 		}
-		moment, err := time.Parse(azureTime, string(columns[0]))
+		moment, err := azureMoment(string(columns[0]))
 		if err != nil {
-			return 0, row, fmt.Errorf("TIMESTAMP is %.100q, expected a time such as 2023-11-16 18:15:46.6805900", columns[0])
+			return 0, row, err
 		}
 		if row.PromptTokens, err = strconv.Atoi(string(columns[1])); err != nil {
 			return 0, row, fmt.Errorf("ContextTokens is %.100q, expected a whole number", columns[1])

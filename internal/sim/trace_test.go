@@ -95,6 +95,14 @@ func TestReadVariants(t *testing.T) {
 	f("azure", "\ufeff"+azureHeader+"\n2023-11-16 18:15:46.6805900,2,3\n\n2023-11-16 18:15:46.6805900,2,3", 2)
 }
 
+// TestReadAzureZones: the traces of 2024 write their zone, and six digits of a second.
+func TestReadAzureZones(t *testing.T) {
+	trace, err := ReadAzure(strings.NewReader(azureHeader+"\n2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 02:00:01.517000+02:00,2399,6\n2024-05-10 00:00:02Z,76,15\n"), "F")
+	if err != nil || len(trace.Rows) != 3 || trace.Rows[1].At != 1_507_070*time.Microsecond || trace.Rows[2].At != 1_990_070*time.Microsecond {
+		t.Errorf("got %+v, %v", trace, err)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	for format, file := range map[string]string{"mooncake": "mooncake_conversation_300.jsonl", "azure": "azure_conv_300.csv"} {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -105,6 +113,8 @@ func FuzzRead(f *testing.F) {
 		f.Add(format, text[:bytes.LastIndexByte(text[:2000], '\n')])
 	}
 	f.Add("mooncake", []byte(`{"timestamp": 1e17, "input_length": 1, "output_length": 16777216, "hash_ids": [18446744073709551615]}`))
+	f.Add("azure", []byte(azureHeader+"\n2024-05-10 00:00:00.009930+00:00,1,1\n2024-05-10 00:00:00.009930-23:59,1,1\n"))
+	f.Add("mooncake", []byte("\ufeff{}"))
 	f.Add("azure", []byte(azureHeader+"\n0001-01-01 00:00:00,1,1\n9999-12-31 23:59:59.9999999,1,1\n"))
 	f.Fuzz(func(t *testing.T, format string, text []byte) {
 		read := readers[format]
