@@ -66,12 +66,21 @@ func (x *exposition) histogram(name, help string, h *histogram) {
 	for i := range h.buckets {
 		bound := "+Inf"
 		if i < len(h.bounds) {
-			bound = strconv.FormatFloat(h.bounds[i], 'f', -1, 64)
+			bound = boundLabel(h.bounds[i])
 		}
 		sum += h.buckets[i].Load()
 		fmt.Fprintf(x, "vllm:%s_bucket{%s,le=%q} %d\n", name, x.labels, bound, sum)
 	}
 	fmt.Fprintf(x, "vllm:%s_sum{%s} %v\nvllm:%[1]s_count{%[2]s} %[4]d\n", name, x.labels, float64(h.sum.Load())/h.unit, sum)
+}
+
+// boundLabel writes a bound as Python does, "1.0": who asks for a bucket by its label, as rules for objectives do, must find it.
+func boundLabel(bound float64) string {
+	s := strconv.FormatFloat(bound, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
 }
 
 // metrics is what the engine answers at /metrics.

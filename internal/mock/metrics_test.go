@@ -119,7 +119,7 @@ func TestMetricsMeasureRequests(t *testing.T) {
 			`inter_token_latency_seconds_bucket{engine="0",model_name="mock-model",le="0.01"} 0` + "\n",
 			`inter_token_latency_seconds_bucket{engine="0",model_name="mock-model",le="0.025"} 6` + "\n",
 			"request_prompt_tokens_sum" + labels + "52\n", "request_prompt_tokens_count" + labels + "3\n",
-			`request_prompt_tokens_bucket{engine="0",model_name="mock-model",le="20"} 2` + "\n",
+			`request_prompt_tokens_bucket{engine="0",model_name="mock-model",le="20.0"} 2` + "\n",
 			"request_generation_tokens_sum" + labels + "8\n", "request_generation_tokens_count" + labels + "3\n",
 		} {
 			if !strings.Contains(got, "\nvllm:"+want) {
@@ -127,4 +127,24 @@ func TestMetricsMeasureRequests(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An objective such as "TTFT up to 1 s" names its bucket by the label that vLLM gives it.
+func TestMetricsLabelBucketsAsVLLM(t *testing.T) {
+	e, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(e.metrics())
+	for _, want := range []string{
+		`time_to_first_token_seconds_bucket{engine="0",model_name="mock-model",le="0.001"} 0`,
+		`time_to_first_token_seconds_bucket{engine="0",model_name="mock-model",le="1.0"} 0`,
+		`time_to_first_token_seconds_bucket{engine="0",model_name="mock-model",le="2560.0"} 0`,
+		`request_prompt_tokens_bucket{engine="0",model_name="mock-model",le="200000.0"} 0`,
+		`e2e_request_latency_seconds_bucket{engine="0",model_name="mock-model",le="+Inf"} 0`,
+	} {
+		if !strings.Contains(got, "\nvllm:"+want+"\n") {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
 }
