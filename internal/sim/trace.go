@@ -105,7 +105,7 @@ func ReadAzure(r io.Reader, file string) (*Trace, error) {
 	err := t.read(r, file, func(line []byte) (at time.Duration, row Row, err error) {
 		if !headed {
 			headed = true
-			if got := string(bytes.TrimPrefix(line, []byte("\ufeff"))); got != azureHeader {
+			if got := string(line); got != azureHeader {
 				return 0, row, fmt.Errorf("the header is %.100q, expected %q", got, azureHeader)
 			}
 			return 0, row, errNoRow
@@ -152,7 +152,7 @@ func (r *Row) plausible() error {
 	return nil
 }
 
-// read parses line by line. Times must not go back; the first is time 0.
+// read parses line by line, after the mark that some editors put at the beginning of a text. Times must not go back; the first is time 0.
 func (t *Trace) read(r io.Reader, file string, parse func(line []byte) (time.Duration, Row, error)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, mostLine)
@@ -161,7 +161,11 @@ func (t *Trace) read(r io.Reader, file string, parse func(line []byte) (time.Dur
 	var from, last time.Duration
 	for lines.Scan() {
 		n++
-		line := bytes.TrimSpace(lines.Bytes())
+		line := lines.Bytes()
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}

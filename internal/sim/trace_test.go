@@ -95,6 +95,17 @@ func TestReadVariants(t *testing.T) {
 	f("azure", "\ufeff"+azureHeader+"\n2023-11-16 18:15:46.6805900,2,3\n\n2023-11-16 18:15:46.6805900,2,3", 2)
 }
 
+// TestReadByteOrderMark: editors put a mark at the beginning of any text.
+func TestReadByteOrderMark(t *testing.T) {
+	for format, text := range map[string]string{
+		"mooncake": `{"timestamp": 7000, "input_length": 5, "output_length": 1, "hash_ids": [9]}`, "azure": azureHeader + "\n2023-11-16 18:15:46,2,3",
+	} {
+		if trace, err := readers[format](strings.NewReader("\ufeff"+text), "F"); err != nil || len(trace.Rows) != 1 {
+			t.Errorf("%s: got %+v, %v", format, trace, err)
+		}
+	}
+}
+
 // TestReadAzureZones: the traces of 2024 write their zone, and six digits of a second.
 func TestReadAzureZones(t *testing.T) {
 	trace, err := ReadAzure(strings.NewReader(azureHeader+"\n2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 02:00:01.517000+02:00,2399,6\n2024-05-10 00:00:02Z,76,15\n"), "F")
