@@ -52,6 +52,7 @@ func TestTLSConnectionFaults(t *testing.T) {
 	if _, _, err := post(t, c, e.URL()+"/v1/chat/completions", chatBody(streaming)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("after a reset: %v, want ECONNRESET", err)
 	}
+	settled(t, e) // so that the request that runs below is the next one
 	setFault(t, e, Fault{Kind: "hang"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
