@@ -72,6 +72,20 @@ func TestParseCall(t *testing.T) {
 	f(`{"tool_choice":"required"}`, call{})
 }
 
+// A client that asks for a stream in the wrong way is told so, and does not wait for events that never come.
+func TestStreamMustBeABool(t *testing.T) {
+	f := func(body, want string) {
+		t.Helper()
+		if _, err := parseCall([]byte(body), false); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %q", body, err, want)
+		}
+	}
+	f(`{"stream":"true"}`, "stream must be true or false")
+	f(`{"stream":1,"model":"m"}`, "stream must be true or false")
+	f(`{"stream_options":{"include_usage":"yes"}}`, "stream_options.include_usage must be true or false")
+	f(`{"stream":tru}`, "the body is not valid JSON: error at byte 10 of 14")
+}
+
 func FuzzParseCall(f *testing.F) {
 	for _, s := range jsonSeeds {
 		f.Add([]byte(s))

@@ -101,15 +101,17 @@ func (c *call) field(s *scanner, key []byte) (ok bool, err error) {
 		c.model = unescape(raw)
 		return ok, err
 	case "stream":
-		c.stream = s.peek() == 't'
+		return c.boolField(s, "stream", &c.stream)
 	case "stream_options":
 		if s.peek() == '{' {
-			return s.object(func(k []byte) bool {
+			ok = s.object(func(k []byte) (ok bool) {
 				if string(k) == "include_usage" {
-					c.includeUsage = s.peek() == 't'
+					ok, err = c.boolField(s, "stream_options.include_usage", &c.includeUsage)
+					return ok
 				}
 				return s.skip()
-			}), nil
+			})
+			return ok, err
 		}
 	case "max_tokens", "max_output_tokens":
 		return c.intField(s, string(key), &c.limit)
@@ -153,6 +155,15 @@ func (c *call) stringField(s *scanner, name string) ([]byte, bool, error) {
 		return nil, s.skip(), nil
 	}
 	return nil, false, fmt.Errorf("%s must be a string", name)
+}
+
+func (c *call) boolField(s *scanner, name string, to *bool) (bool, error) {
+	switch s.peek() {
+	case 't', 'f', 'n':
+		*to = s.peek() == 't'
+		return s.skip(), nil
+	}
+	return false, fmt.Errorf("%s must be true or false", name)
 }
 
 func (c *call) intField(s *scanner, name string, to *int) (bool, error) {
