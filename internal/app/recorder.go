@@ -21,7 +21,11 @@ func recorder(c config.Trace, o Options) (*ledger.Recorder, *llm.PrefixKey, erro
 	if c.Path == "" {
 		return nil, nil, nil
 	}
-	key, err := ledger.OpenTraceKey(traceKey(c))
+	open := ledger.OpenTraceKey
+	if couldWrite(c.Path) != nil { // no key is left beside what can be no trace; the recorder tells why it is none
+		open = ledger.ReadTraceKey
+	}
+	key, err := open(traceKey(c))
 	if err != nil {
 		key = ledger.NewTraceKey()
 		o.Logger.Warn("the trace gets a key that is not kept: its prompts cannot be compared with those recorded before or after", "error", err)

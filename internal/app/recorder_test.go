@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"evenkeel/internal/config"
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/ledger"
 	"evenkeel/internal/mock"
 	"evenkeel/internal/trace"
 )
@@ -143,6 +146,33 @@ func TestTraceThatCannotBeWritten(t *testing.T) {
 	w.logged("the trace cannot be written; requests are served, and not recorded", path)
 	w.logged("the trace gets a key that is not kept: its prompts cannot be compared with those recorded before or after", path+".key")
 	w.await("what was lost is counted", func() bool { return w.metric("evenkeel_trace_exchanges_total", `result="failed"`) == 1 })
+}
+
+// Beside what can be no trace no key is left; one that was there is used.
+func TestTraceThatCanBeNoneHasNoKey(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "trace.jsonl")
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if kept {
+			if _, err := ledger.OpenTraceKey(path + ".key"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		r, key, err := recorder(config.Trace{Path: path, MaxMiB: 1}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil || r == nil || key == nil {
+			t.Errorf("%v, %v, %v", r, key, err)
+		}
+		if _, err := os.Stat(path + ".key"); (err == nil) != kept {
+			t.Errorf("a key was there: %v, then %v", kept, err)
+		}
+		if warned := strings.Contains(log.String(), "a key that is not kept"); warned == kept {
+			t.Errorf("a key was there: %v; the log says %s", kept, log.String())
+		}
+	}
 }
 
 func TestTraceWarning(t *testing.T) {
