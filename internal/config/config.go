@@ -140,11 +140,13 @@ type Provider struct {
 	Weight float64 `yaml:"weight"`
 	Limits Limits  `yaml:"limits"`
 
+	// Price is what simulate and the warning of what probes cost count with. Routing does not.
+	Price Price `yaml:"price"`
+
 	// The rest is accepted and not acted on by this version.
 	Region        string   `yaml:"region"`
 	ContextWindow int      `yaml:"context_window,also=max_tokens"` // tokens
 	Supports      []string `yaml:"supports"`
-	Price         Price    `yaml:"price"`
 }
 
 // Price is in dollars per million tokens, and in dollars for Request.

@@ -292,9 +292,6 @@ func (d *decoder) laterWarnings(doc *document) {
 		for i := range m.Providers {
 			at := root.keys("models", m.Name, "providers").index(i)
 			note(at, "region", "context_window", "supports")
-			if doc.HealthChecks.ProbePrompt == "" { // else check says what probes cost
-				note(at, "price")
-			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {

@@ -148,6 +148,15 @@ testdata/good.yaml:63:1: accepted, not acted on by this version: profiles
 	}
 }
 
+// TestPriceIsActedOn: simulate counts with prices, so that nothing warns of them.
+func TestPriceIsActedOn(t *testing.T) {
+	text := "endpoints: {a: {url: 'http://a:1'}}\nmodels: {m: {providers: [{name: a, region: eu, price: {input: 2}}]}}\n"
+	c, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, env())
+	if err != nil || c.Models[0].Providers[0].Price.Input != 2 || lines(warnings) != "a.yaml:2:36: accepted, not acted on by this version: region\n" {
+		t.Errorf("%v, warnings %q", err, lines(warnings))
+	}
+}
+
 // TestNoEndpointsOnPurpose: an empty set that is written as one is a set, of which a warning tells; none at all is refused.
 func TestNoEndpointsOnPurpose(t *testing.T) {
 	const none = "endpoints: there is none; write one such as endpoints: {gpu-1: {url: http://10.0.0.1:8000}}, or endpoints: {} to begin without"
