@@ -91,7 +91,7 @@ func (x *experiment) seed(ctx context.Context, p *study.Prepared, seed uint64, b
 		if fleets[i], err = x.sides[i].fleet(p, seed, w.Record); err != nil {
 			return nil, 0, err
 		}
-		runs = append(runs, report.Run{Seed: seed, Watch: w})
+		runs = append(runs, report.Run{Seed: seed, Watch: w, TraceShare: p.TraceShare()})
 	}
 	before := bar.done
 	for k := range runSlices {

@@ -39,6 +39,9 @@ type Run struct {
 	Seed   uint64
 	Result *sim.Result
 	Watch  *Watch
+	// TraceShare is how much of a trace was played, above 1 if some of it came more than once; 0 = traffic that is made up, which no
+	// other seed has.
+	TraceShare float64
 
 	pairing *pairing // with the first policy's run of this seed; nil for that itself
 }
@@ -302,23 +305,33 @@ func (p *Policy) paired(base *Policy, of func(*Run) *sim.Series) *float64 {
 const seedsEnough = 5
 
 // interval returns half of the 95 % interval of a mean over seeds, of each of which a mean and its standard error are known.
+//
+// Few seeds, or seeds whose traffic is parts of one trace that overlap, do not show how far other traffic would be from theirs.
+// The batches of each do: their errors are of as many independent runs as there are seeds, or as the trace holds. With many seeds
+// the interval is of what lies between them, and of both where they overlap.
 func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 {
 	n := float64(len(p.Runs))
 	var means []float64
-	squares, sum := 0.0, 0.0
+	squares, sum, played := 0.0, 0.0, 0.0
 	for i := range p.Runs {
 		m, e := of(&p.Runs[i])
 		means = append(means, m)
 		squares += e * e
 		sum += m
+		played += p.Runs[i].TraceShare
 	}
-	half := study.Student(batchFreedom) * math.Sqrt(squares) / n
+	overlap := max(1, played) // how often each row of the trace was played
+	within := study.Student(batchFreedom) * math.Sqrt(squares*overlap) / n
+	half := within
 	if len(means) >= seedsEnough {
 		spread := 0.0
 		for _, m := range means {
 			spread += (m - sum/n) * (m - sum/n)
 		}
 		half = study.Student(len(means)-1) * math.Sqrt(spread/(n-1)/n)
+		if overlap > 1 {
+			half = math.Hypot(half, within)
+		}
 	}
 	if math.IsInf(half, 0) || math.IsNaN(half) {
 		return nil

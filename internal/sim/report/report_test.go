@@ -236,6 +236,45 @@ func TestIntervalCovers(t *testing.T) {
 }
 
 // TestJSON: one object per policy, under the names that scripts rely on.
+// TestIntervalOfOverlappingTraffic: seeds that play one trace are no more to go by than the trace is, however many they are, and
+// rounds of it no more than one.
+func TestIntervalOfOverlappingTraffic(t *testing.T) {
+	interval := func(seeds int, share, apart float64) float64 {
+		p := &Policy{}
+		for k := range seeds {
+			rng := rand.New(rand.NewPCG(7, 7)) // the same traffic
+			x := Run{Result: &sim.Result{}, TraceShare: share}
+			for i := range 600 {
+				x.Result.TTFT.Add(i, 1+rng.NormFloat64()+apart*float64(k%2))
+			}
+			p.Runs = append(p.Runs, x)
+		}
+		half := p.interval(func(x *Run) (float64, float64) { return x.Result.TTFT.Mean(), x.Result.TTFT.Error() })
+		if half == nil {
+			t.Fatalf("%d seeds: no interval", seeds)
+		}
+		return *half
+	}
+	f := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got/want-1) > 1e-9 {
+			t.Errorf("%s: %.4f s, want %.4f", what, got, want)
+		}
+	}
+	one := interval(1, 0, 0)
+	f("the whole trace", interval(1, 1, 0), one)
+	f("the whole trace with 4 seeds", interval(4, 1, 0), one)
+	f("the whole trace with 8 seeds", interval(8, 1, 0), one)
+	f("4 rounds of it", interval(1, 4, 0), 2*one)
+	f("4 parts that do not overlap", interval(4, .25, 0), one/2)
+	f("4 halves", interval(4, .5, 0), one/math.Sqrt2)
+	if made := interval(8, 0, 0); made > 1e-9 {
+		t.Errorf("seeds that agree, of traffic of their own: %v s, want 0", made)
+	}
+	between := interval(8, 0, .5)
+	f("what lies within and between", interval(8, 1, .5), math.Hypot(one, between))
+}
+
 func TestJSON(t *testing.T) {
 	var b bytes.Buffer
 	if err := sample(t).JSON(&b); err != nil {

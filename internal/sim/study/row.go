@@ -208,6 +208,16 @@ func (p *Prepared) Source(seed uint64) (sim.Source, error) {
 	return &few{s, p.Row.Requests}, nil
 }
 
+// TraceShare returns how much of its trace a seed plays, copies counted once: above 1 if some of it comes more than once, 0 if
+// the workload is made up. Seeds whose shares come to more than 1 have traffic in common.
+func (p *Prepared) TraceShare() float64 {
+	t := p.Row.Workload.Trace
+	if t == nil {
+		return 0
+	}
+	return float64(p.Row.Requests) / float64(p.Row.Copies*len(t.Rows))
+}
+
 // Requests returns all of a seed at once.
 func (p *Prepared) Requests(seed uint64) ([]sim.Request, error) {
 	s, err := p.Source(seed)

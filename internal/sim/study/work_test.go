@@ -172,6 +172,29 @@ func TestSeedsAreOneWorkload(t *testing.T) {
 	}
 }
 
+// TestTraceShare: copies bring as many rows more as they are.
+func TestTraceShare(t *testing.T) {
+	w := conversation(t)
+	rows := len(w.Trace.Rows)
+	made, err := Find("reasoning")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(w Workload, requests, copies int, want float64) {
+		t.Helper()
+		p := mustPrepare(t, Row{Workload: w, Engine: "fifo", N: 1, Rate: 1, Requests: requests, Copies: copies}, 1)
+		if got := p.TraceShare(); got != want {
+			t.Errorf("%d requests of %s, %d copies: %v, want %v", requests, w.Name, copies, got, want)
+		}
+	}
+	f(w, 0, 1, 1)
+	f(w, 0, 3, 1)
+	f(w, rows/2, 1, .5)
+	f(w, 2*rows, 1, 2)
+	f(w, 2*rows, 4, .5)
+	f(made, 100, 1, 0)
+}
+
 // TestFlood: four fifths of the requests are the script's, and prompts of people and script have nothing in common.
 func TestFlood(t *testing.T) {
 	w, err := Find("tenant-flood")
