@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"evenkeel/internal/engine"
 	"evenkeel/internal/exchange"
@@ -199,5 +200,20 @@ func TestSimulateFit(t *testing.T) {
 	code, _, stderr := command("simulate", "--trace", excerpt, "--fit")
 	if code != exitUsage || !strings.Contains(stderr, "--fit needs a trace that serve has recorded") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}
+
+// What clients chose in a trace does nothing to a terminal.
+func TestSimulateNamesArePrintable(t *testing.T) {
+	text := strings.ReplaceAll(strings.ReplaceAll(recordedTrace(), `"ann"`, `"\u001b[2J\nann\u009b"`), `"ek-`, `"\u0007ek-`)
+	file := in(t, map[string]string{"traffic.jsonl": text})
+	got := simulated(t, "--trace", file("traffic.jsonl"), "--strategy", "round_robin,least_tokens", "--explain-diff")
+	if bad := strings.IndexFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); bad >= 0 {
+		t.Errorf("%q reaches the terminal", got[max(0, bad-20):bad+5])
+	}
+	for _, want := range []string{`  "\x1b[2J\nann\u009b"  round_robin  `, `tenant "\x1b[2J\nann\u009b"`, `("\aek-`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
 	}
 }

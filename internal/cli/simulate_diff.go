@@ -84,11 +84,11 @@ func tellDifference(a, b *side, x, y told, ordinal int) string {
 	q := &x.request
 	fmt.Fprintf(&t, "request %d", ordinal+1)
 	if q.Recorded != nil {
-		fmt.Fprintf(&t, " (%s)", q.Recorded.ID)
+		fmt.Fprintf(&t, " (%s)", report.Printable(q.Recorded.ID))
 	}
 	fmt.Fprintf(&t, " at %s: %d tokens in, %d out", clockOf(q.At), q.PromptTokens, q.OutputTokens)
 	if q.Tenant != "" {
-		t.WriteString(", tenant " + q.Tenant)
+		t.WriteString(", tenant " + report.Printable(q.Tenant))
 	}
 	t.WriteString("\n" + tellChoice(a.name, x.record) + tellChoice(b.name, y.record) + "\n")
 	return t.String()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -153,7 +154,7 @@ func (r *Report) byTenant(rows []Row) table {
 	for _, tenant := range names {
 		for i := range rows {
 			x := tenantOf(&rows[i], tenant)
-			name := x.Tenant
+			name := Printable(x.Tenant)
 			if name == "" {
 				name = "(none)"
 			}
@@ -174,6 +175,15 @@ func (r *Report) byTenant(rows []Row) table {
 		}
 	}
 	return t
+}
+
+// Printable returns a name that somebody else chose, such as a client, in a form that does nothing to a terminal: quoted, if it holds
+// what cannot be printed.
+func Printable(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 // mostTenants is how many a table shows.
