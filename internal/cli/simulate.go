@@ -40,6 +40,8 @@ type simulateFlags struct {
 	html              string
 	fit               bool
 	explainDiff       int
+
+	stdin io.Reader // of --trace -
 }
 
 func newSimulate() *cobra.Command {
@@ -75,6 +77,7 @@ more of each.`,
 			if err := checkRanges(cmd.Flags()); err != nil {
 				return err
 			}
+			f.stdin = cmd.InOrStdin()
 			switch {
 			case f.list:
 				return listSimulated(cmd.OutOrStdout())
@@ -90,7 +93,7 @@ more of each.`,
 
 // register adds the flags.
 func (f *simulateFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.trace, "trace", "", "`file` with recorded traffic")
+	flags.StringVar(&f.trace, "trace", "", "`file` with recorded traffic, - for standard input")
 	flags.StringVar(&f.format, "format", "", "`format` of the trace: recorded, mooncake or azure (default what its first bytes say)")
 	flags.StringVar(&f.workload, "workload", "", "`name` of the traffic; with --trace: of what it is, for its goal")
 	flags.StringSliceVar(&f.strategies, "strategy", nil, "`names` of the strategies to compare; the others are set against the first")

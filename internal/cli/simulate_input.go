@@ -48,20 +48,26 @@ var detection = []string{"recorded", "mooncake", "azure"}
 // sniffed is how many bytes tell what a trace is.
 const sniffed = 512
 
-// readTrace reads a trace file; format is its name, or empty: then its first bytes tell.
-func readTrace(name, format string) (*sim.Trace, traceFormat, error) {
-	if _, known := traceFormats[format]; !known && format != "" {
-		return nil, traceFormat{}, usageError{fmt.Errorf("--format: there is no format %q; there are %s", format, strings.Join(slices.Sorted(maps.Keys(traceFormats)), ", "))}
+// readTrace reads the trace that --trace names.
+func (f *simulateFlags) readTrace() (*sim.Trace, traceFormat, error) {
+	if _, known := traceFormats[f.format]; !known && f.format != "" {
+		return nil, traceFormat{}, usageError{fmt.Errorf("--format: there is no format %q; there are %s", f.format, strings.Join(slices.Sorted(maps.Keys(traceFormats)), ", "))}
 	}
-	file, err := os.Open(name)
+	if f.trace == "-" {
+		return parseTrace(f.stdin, standardInput, f.format)
+	}
+	file, err := os.Open(f.trace)
 	if err != nil {
 		return nil, traceFormat{}, fmt.Errorf("--trace: %w", err)
 	}
 	defer file.Close()
-	return parseTrace(file, name, format)
+	return parseTrace(file, f.trace, f.format)
 }
 
-// parseTrace reads a trace of a known format, or of what its first bytes say. Errors call it name.
+// standardInput is the name of a trace that is no file.
+const standardInput = "standard input"
+
+// parseTrace reads a trace; format is its name, or empty: then its first bytes tell. Errors call it name.
 func parseTrace(r io.Reader, name, format string) (*sim.Trace, traceFormat, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	kind, known := traceFormats[format]
@@ -105,7 +111,7 @@ func (f *simulateFlags) traffic() (study.Workload, error) {
 		}
 	}
 	if f.trace != "" {
-		t, kind, err := readTrace(f.trace, f.format)
+		t, kind, err := f.readTrace()
 		if err != nil {
 			return w, err
 		}
@@ -114,7 +120,11 @@ func (f *simulateFlags) traffic() (study.Workload, error) {
 				return w, err
 			}
 		} else {
-			w = study.Workload{Name: filepath.Base(f.trace), Goal: sim.Goal{TTFT: defaultGoalTTFT, ITL: defaultGoalITL}, Spread: kind.spread}
+			name := filepath.Base(f.trace)
+			if f.trace == "-" {
+				name = standardInput
+			}
+			w = study.Workload{Name: name, Goal: sim.Goal{TTFT: defaultGoalTTFT, ITL: defaultGoalITL}, Spread: kind.spread}
 		}
 		w.Trace, w.Reuse = t, t.BlockTokens > 0
 	}

@@ -159,6 +159,28 @@ func TestSimulateFormats(t *testing.T) {
 	}
 }
 
+// A trace may come from another command.
+func TestSimulateStandardInput(t *testing.T) {
+	f := func(text string) (string, error) {
+		root, out := newRoot(), &bytes.Buffer{}
+		root.SetIn(strings.NewReader(text))
+		root.SetOut(out)
+		root.SetArgs([]string{"simulate", "--trace", "-", "--strategy", "least_tokens"})
+		err := root.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	text, err := os.ReadFile(excerpt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f(string(text)); err != nil || !strings.Contains(got, "standard input\n") || !strings.Contains(got, "300 in ") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if _, err := f("{}"); err == nil || !strings.HasPrefix(err.Error(), "standard input:1: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // What is wrong is told with its place and what was expected.
 func TestSimulateErrors(t *testing.T) {
 	file := in(t, map[string]string{
