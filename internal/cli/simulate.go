@@ -82,7 +82,7 @@ more of each.`,
 			case f.list:
 				return listSimulated(cmd.OutOrStdout())
 			case f.onlyFit():
-				return f.printFit(cmd.OutOrStdout())
+				return printFit(cmd, f)
 			}
 			return runSimulate(cmd, f)
 		},
@@ -172,7 +172,7 @@ func listSimulated(out io.Writer) error {
 var errNothingMeasured = errors.New("interrupted before anything was measured")
 
 func runSimulate(cmd *cobra.Command, f simulateFlags) error {
-	x, err := f.experiment()
+	x, err := unlessOver(cmd.Context(), f.experiment)
 	if err != nil {
 		return err
 	}

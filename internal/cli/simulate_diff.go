@@ -73,7 +73,9 @@ func (s *side) again(ctx context.Context, p *study.Prepared, seed uint64, wanted
 		fleet.Run(time.Duration(float64(p.Last) * float64(k+1) / runSlices))
 	}
 	if len(found) < len(want) {
-		err = fleet.Finish(p.Last)
+		if err = fleet.FinishUnless(p.Last, func() bool { return ctx.Err() != nil }); err == nil {
+			err = ctx.Err()
+		}
 	}
 	return found, err
 }

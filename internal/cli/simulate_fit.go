@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"evenkeel/internal/engine"
 	"evenkeel/internal/sim"
 	"evenkeel/internal/sim/fit"
@@ -20,20 +22,22 @@ func (f *simulateFlags) onlyFit() bool {
 }
 
 // printFit fits the engines to the trace and says how well that went.
-func (f *simulateFlags) printFit(out io.Writer) error {
-	w, err := f.traffic()
+func printFit(cmd *cobra.Command, f simulateFlags) error {
+	section, err := unlessOver(cmd.Context(), func() (report.Section, error) {
+		w, err := f.traffic()
+		if err != nil {
+			return report.Section{}, err
+		}
+		presets, err := f.presets()
+		if err != nil {
+			return report.Section{}, err
+		}
+		return f.fitAll(w.Trace, presets)
+	})
 	if err != nil {
 		return err
 	}
-	presets, err := f.presets()
-	if err != nil {
-		return err
-	}
-	text, err := f.fitAll(w.Trace, presets)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(out, text.Text)
+	_, err = io.WriteString(cmd.OutOrStdout(), section.Text)
 	return err
 }
 

@@ -59,11 +59,11 @@ func (x *experiment) run(ctx context.Context, bar *bar) (*report.Report, error) 
 		r.Policies = append(r.Policies, report.Policy{Name: x.sides[i].name, Origin: x.sides[i].origin})
 	}
 	for k, p := range x.prepared {
-		runs, done, err := x.seed(ctx, p, x.seeds[k], bar)
+		runs, done, left, err := x.seed(ctx, p, x.seeds[k], bar)
 		if err != nil {
 			return nil, err
 		}
-		if done < 1 {
+		if done < 1 || left > 0 {
 			if k > 0 {
 				r.Note = fmt.Sprintf("Interrupted: %d of %d seeds were simulated.", k, len(x.seeds))
 				break // whole seeds alone can be put together
@@ -72,24 +72,24 @@ func (x *experiment) run(ctx context.Context, bar *bar) (*report.Report, error) 
 				return nil, fmt.Errorf("%w: %.0f %% of the time were simulated, and --burn-in is %.0f %%", errNothingMeasured, 100*done, 100*float64(p.BurnIn)/float64(p.Last))
 			}
 			r.Note = fmt.Sprintf("Interrupted: the first %.0f %% of the time were simulated, and requests that still ran are not counted.", 100*done)
-		}
-		r.Add(runs)
-		if done < 1 {
+			r.Add(runs)
 			break
 		}
+		r.Add(runs)
 	}
 	return r, nil
 }
 
-// seed runs all sides with one seed, and says which share of the time was simulated.
-func (x *experiment) seed(ctx context.Context, p *study.Prepared, seed uint64, bar *bar) (runs []report.Run, done float64, err error) {
+// seed runs all sides with one seed, and says which share of the time in which requests come was simulated, and how many of all
+// sides' requests were not over when ctx ended after that.
+func (x *experiment) seed(ctx context.Context, p *study.Prepared, seed uint64, bar *bar) (runs []report.Run, done float64, left int, err error) {
 	fleets := make([]*sim.Fleet, len(x.sides))
 	for i := range x.sides {
 		w := report.NewWatch(report.WatchOptions{
 			Deployments: x.sides[i].deployments, BurnIn: p.BurnIn, Goal: x.goal, Cost: x.sides[i].cost, Choices: x.choices,
 		})
 		if fleets[i], err = x.sides[i].fleet(p, seed, w.Record); err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
 		runs = append(runs, report.Run{Seed: seed, Watch: w, TraceShare: p.TraceShare()})
 	}
@@ -105,17 +105,40 @@ func (x *experiment) seed(ctx context.Context, p *study.Prepared, seed uint64, b
 	}
 	if done == 1 {
 		errs := make([]error, len(fleets))
-		together(len(fleets), func(i int) { errs[i] = fleets[i].Finish(p.Last) })
+		together(len(fleets), func(i int) {
+			errs[i] = fleets[i].FinishUnless(p.Last, func() bool { return ctx.Err() != nil })
+		})
 		for i, err := range errs {
+			left += fleets[i].Running()
 			if err != nil {
-				return nil, 0, fmt.Errorf("%s, seed %d: %w", x.sides[i].name, seed, err)
+				return nil, 0, 0, fmt.Errorf("%s, seed %d: %w", x.sides[i].name, seed, err)
 			}
 		}
 	}
 	for i := range fleets {
 		runs[i].Result = fleets[i].Result()
 	}
-	return runs, done, nil
+	return runs, done, left, nil
+}
+
+// unlessOver returns what do returns, or, once ctx ends, that nothing was measured. Then do goes on until the program ends.
+func unlessOver[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() { // ends with do
+		value, err := do()
+		done <- outcome{value, err}
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, errNothingMeasured
+	}
 }
 
 // fleet makes a side's simulation; record is told of each request that is over.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -318,11 +319,38 @@ func TestSimulateInterrupted(t *testing.T) {
 	if text, err := interrupted(runSlices / 2); err != nil || !strings.Contains(text, "Interrupted: the first 50 % of the time were simulated") {
 		t.Errorf("in the first seed: %v\n%s", err, text)
 	}
+	if text, err := interrupted(runSlices); err != nil || !strings.Contains(text, "Interrupted: the first 100 % of the time were simulated, and requests that still ran are not counted") {
+		t.Errorf("when all had come: %v\n%s", err, text)
+	}
 	if text, err := interrupted(runSlices + 20); err != nil || !strings.Contains(text, "Interrupted: 1 of 2 seeds were simulated") {
 		t.Errorf("in the second seed: %v\n%s", err, text)
 	}
 	if text, err := interrupted(1); !errors.Is(err, errNothingMeasured) {
 		t.Errorf("at once: %v\n%s", err, text)
+	}
+}
+
+// What comes before the simulation can be interrupted too: a trace that is being read, or fitted to.
+func TestSimulateInterruptedBefore(t *testing.T) {
+	for _, args := range [][]string{{"--strategy", "least_tokens"}, {"--fit"}} {
+		in, unread := io.Pipe() // nobody writes
+		ctx, cancel := context.WithCancel(t.Context())
+		root := newRoot()
+		root.SetIn(in)
+		root.SetOut(io.Discard)
+		root.SetArgs(append([]string{"simulate", "--trace", "-"}, args...))
+		ended := make(chan error)
+		go func() { ended <- root.ExecuteContext(ctx) }() // ends with ctx
+		cancel()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, errNothingMeasured) {
+				t.Errorf("%q: %v", args, err)
+			}
+		case <-time.After(time.Minute):
+			t.Errorf("%q: it goes on", args)
+		}
+		_ = unread.Close()
 	}
 }
 

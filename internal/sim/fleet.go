@@ -241,10 +241,22 @@ func (f *Fleet) Run(until time.Duration) {
 // Finish lets time pass until all requests are over that come up to and including last. It returns an error if some never
 // end: nobody serves them and no deadline holds.
 func (f *Fleet) Finish(last time.Duration) error {
+	return f.FinishUnless(last, func() bool { return false })
+}
+
+// askEvery is how many events happen between two questions of FinishUnless.
+const askEvery = 1024
+
+// FinishUnless is Finish, but ends early once stop, which is asked now and then after last, returns true. Then Running tells how many
+// requests are not over.
+func (f *Fleet) FinishUnless(last time.Duration, stop func() bool) error {
 	f.Run(last)
 	f.exhausted = true // the arrival that is planned is void
 	f.m.freeze(f.now, f.loads)
-	for f.running > 0 {
+	for n := 0; f.running > 0; n++ {
+		if n%askEvery == 0 && stop() {
+			return nil
+		}
 		e, ok := f.next(1<<63 - 1)
 		if !ok {
 			return fmt.Errorf("%d requests are never served: no server works on them and no deadline ends them", f.running)
