@@ -146,8 +146,8 @@ func (s *Series) Error() float64 {
 	return e
 }
 
-// errorBatches is the most batches that an error is derived from: few that are long rather than many that are alike.
-const errorBatches = 32
+// errorBatches is the most batches that are put together to those that an error is derived from.
+const errorBatches = 64
 
 // whole returns the batches but the last, which is not full, as few long ones.
 func (s *Series) whole() []batch {
@@ -181,25 +181,51 @@ func Paired(a, b *Series) (difference, standardError float64) {
 	return meanError(differences)
 }
 
-// fewest is the least number of batches that an error is derived from.
-const fewest = 10
+const (
+	fewest = 10 // batches that an error is derived from at least
+	groups = 8  // that they are put together to: few that are long rather than many that are alike
 
+	// ErrorFreedom is the degrees of freedom of the standard errors of Series.Error and Paired: Student's law of so many tells what an
+	// interval takes.
+	ErrorFreedom = groups - 1
+)
+
+// meanError returns the mean of batches in order of time, and its standard error. Load comes and goes over more than a batch, so
+// neighbours that are alike make the error larger: by the correlation of each with the next, as far as eight can show it.
 func meanError(values []float64) (mean, standardError float64) {
-	n := float64(len(values))
+	n := len(values)
 	if n == 0 {
 		return 0, math.Inf(1)
 	}
-	for _, v := range values {
-		mean += v / n
-	}
+	mean = average(values)
 	if n < fewest {
 		return mean, math.Inf(1)
 	}
-	var squares float64
-	for _, v := range values {
-		squares += (v - mean) * (v - mean)
+	var deviations [groups]float64
+	for g := range deviations {
+		deviations[g] = average(values[g*n/groups : (g+1)*n/groups])
 	}
-	return mean, math.Sqrt(squares / (n - 1) / n)
+	middle := average(deviations[:])
+	var squares, products float64
+	for g := range deviations {
+		deviations[g] -= middle
+		squares += deviations[g] * deviations[g]
+		if g > 0 {
+			products += deviations[g-1] * deviations[g]
+		}
+	}
+	if squares == 0 {
+		return mean, 0
+	}
+	alike := max(0, products/squares+1./groups) // deviations from a mean of their own seem less alike than they are
+	return mean, math.Sqrt(squares / (groups - 1) / groups * (1 + 2*alike))
+}
+
+func average(values []float64) (mean float64) {
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	return mean
 }
 
 // clone returns a copy that shares no memory.

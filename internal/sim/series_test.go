@@ -72,6 +72,33 @@ func TestBatchMeans(t *testing.T) {
 	}
 }
 
+// TestErrorCoversLoadThatComesAndGoes: Student's interval holds the mean about as often as it says where values are independent, and
+// not much less often where they stay alike for a fortieth of the run.
+func TestErrorCoversLoadThatComesAndGoes(t *testing.T) {
+	f := func(what string, stays, least float64) {
+		t.Helper()
+		const tries, requests, student = 500, 4000, 2.3646 // of ErrorFreedom
+		covered := 0
+		for k := range tries {
+			rng := rand.New(rand.NewPCG(uint64(k), 9))
+			var s Series
+			load := rng.NormFloat64()
+			for i := range requests {
+				load = stays*load + math.Sqrt(1-stays*stays)*rng.NormFloat64()
+				s.Add(i, load)
+			}
+			if math.Abs(s.Mean()) <= student*s.Error() {
+				covered++
+			}
+		}
+		if share := float64(covered) / tries; share < least || share > .99 {
+			t.Errorf("%s: %.3f of the intervals hold the mean, want at least %v", what, share, least)
+		}
+	}
+	f("independent", 0, .93)
+	f("alike for 100 of 4,000 requests", .99, .9)
+}
+
 // TestPaired: what two runs have in common does not count, also if their batches differ in size.
 func TestPaired(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))

@@ -321,7 +321,7 @@ func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 
 		played += p.Runs[i].TraceShare
 	}
 	overlap := max(1, played) // how often each row of the trace was played
-	within := study.Student(batchFreedom) * math.Sqrt(squares*overlap) / n
+	within := study.Student(sim.ErrorFreedom) * math.Sqrt(squares*overlap) / n
 	half := within
 	if len(means) >= seedsEnough {
 		spread := 0.0
@@ -338,9 +338,6 @@ func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 
 	}
 	return &half
 }
-
-// batchFreedom is the least degrees of freedom of an error from batch means (sim.Series.Error): one less than its batches.
-const batchFreedom = 9
 
 // Completed returns how many were answered in full.
 func (t *Tally) Completed() int { return t.Results["complete"] }

@@ -34,7 +34,8 @@ func Difference(a, baseline []*Outcome) Interval {
 	pairs := pair(a, baseline)
 	if len(pairs) == 1 && pairs[0].a.Result != nil && pairs[0].b.Result != nil {
 		d, e := sim.Paired(&pairs[0].a.Result.TTFT, &pairs[0].b.Result.TTFT)
-		return Interval{d, d - normal*e, d + normal*e}
+		half := Student(sim.ErrorFreedom) * e
+		return Interval{d, d - half, d + half}
 	}
 	var differences []float64
 	for _, p := range pairs {
