@@ -150,9 +150,14 @@ func (f *simulateFlags) facts(x *experiment) []report.Fact {
 	if n := len(x.seeds); n > 1 {
 		seeds = fmt.Sprintf("seeds %d to %d", x.seeds[0], x.seeds[n-1])
 	}
+	prompt, answer := 0.0, 0.0
+	for _, p := range x.prepared {
+		prompt += p.Prompt / float64(len(x.prepared))
+		answer += p.Output / float64(len(x.prepared))
+	}
 	facts := []report.Fact{
 		{Name: "traffic", Value: name},
-		{Name: "requests", Value: fmt.Sprintf("%d in %s, %s; mean prompt %.0f tokens, answer %.0f", p.Row.Requests, brief(p.Last), seeds, p.Work.Prompt, p.Work.Output)},
+		{Name: "requests", Value: fmt.Sprintf("%d in %s, %s; mean prompt %.0f tokens, answer %.0f", p.Row.Requests, brief(p.Last), seeds, prompt, answer)},
 		{Name: "load", Value: busy},
 		{Name: "not measured", Value: fmt.Sprintf("what came in the first %s", brief(p.BurnIn))},
 	}
