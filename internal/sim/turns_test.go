@@ -122,7 +122,7 @@ func TestAvailability(t *testing.T) {
 			}
 			for at := time.Duration(0); ; {
 				at += seconds(9.9 * rng.ExpFloat64())
-				mended := at + seconds(rng.ExpFloat64() / 10)
+				mended := at + seconds(rng.ExpFloat64()/10)
 				if mended > length {
 					break
 				}
