@@ -237,7 +237,7 @@ func scenes() []scene {
 		},
 		{
 			name: "prefill first", strategy: "round_robin",
-			engines: fleet(6, engine.PrefillFirst, 4000, 1), source: conversations(35, 0.8),
+			engines: fleet(6, engine.PrefillFirst, 4000, 1), source: conversations(36, 0.8),
 		},
 		{
 			name: "slots", strategy: "round_robin", engines: fleet(8, engine.Slots, 1024, 1),
