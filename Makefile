@@ -45,6 +45,7 @@ test: setup lint cross ## everything CI checks: set-up, lint, builds for all pla
 	go test $(TESTFLAGS) $(SIMULATED) # the simulations among them run without the race detector only
 	go test -count=1 $(if $(CI),,-skip TestRed) ./internal/drill # alone too: the rows of evenkeel drill; in CI also that each fails where its defence is missing
 	go test -count=1 -run TestSimulatorAgrees ./tests/realengine # alone too, and without the race detector: it compares times
+	go test -run 'Simulate(Examples|Fit)' $(TESTFLAGS) ./internal/cli # as the simulations
 	go test -count=1 ./tests/simulation # alone too: it compares times
 	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
 	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -shuffle=on -timeout 6m $(TESTFLAGS) ./...
