@@ -2,8 +2,6 @@ package sim
 
 import (
 	"math"
-	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -136,22 +134,7 @@ func batches(t *testing.T, strategy, preset string) Options {
 
 func TestEngineFleet(t *testing.T) {
 	for _, preset := range []string{"vllm-8192", "sglang", "dynamo-mock"} {
-		var first *Result
-		for _, processors := range []int{1, 2} {
-			before := runtime.GOMAXPROCS(processors)
-			fleet := mustFleet(t, batches(t, "least_tokens", preset))
-			err := fleet.Finish(2 * time.Minute)
-			runtime.GOMAXPROCS(before)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := fleet.Result()
-			if first == nil {
-				first = r
-			} else if !reflect.DeepEqual(first, r) {
-				t.Errorf("%s: two runs differ", preset)
-			}
-		}
+		first := alike(t, preset, func() Options { return batches(t, "least_tokens", preset) })
 		c := first.Counts
 		if c.Arrived != c.Done+c.Failed || c.Done < 500 || c.PromptTokens != c.AskedPrompt || c.OutputTokens != c.AskedOutput {
 			t.Errorf("%s: %+v", preset, c)

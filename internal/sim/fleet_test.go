@@ -2,7 +2,6 @@ package sim
 
 import (
 	"reflect"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,26 +38,9 @@ func eventful(t *testing.T, strategy string, seed uint64) Options {
 
 // TestDeterminism: equal options give bit-identical results, whatever the number of processors.
 func TestDeterminism(t *testing.T) {
-	f := func(strategy string) {
-		var first *Result
-		for _, processors := range []int{1, 2, 2} {
-			before := runtime.GOMAXPROCS(processors)
-			fleet := mustFleet(t, eventful(t, strategy, 5))
-			err := fleet.Finish(2 * time.Minute)
-			runtime.GOMAXPROCS(before)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := fleet.Result()
-			if first == nil {
-				first = r
-			} else if !reflect.DeepEqual(first, r) {
-				t.Errorf("%s: two runs differ: %+v and %+v", strategy, first.Counts, r.Counts)
-			}
-		}
+	for _, strategy := range []string{"p2c_ewma", "least_tokens"} {
+		alike(t, strategy, func() Options { return eventful(t, strategy, 5) })
 	}
-	f("p2c_ewma")
-	f("least_tokens")
 }
 
 // TestConservation: whatever happens, each request ends once, tokens that go in come out, and nothing is left anywhere.

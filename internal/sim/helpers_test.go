@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"reflect"
+	"runtime"
 	"testing"
 	"time"
 
@@ -71,4 +73,26 @@ func run(tb testing.TB, o Options, length time.Duration) *Result {
 		tb.Fatalf("%+v: not every request was answered", c)
 	}
 	return r
+}
+
+// alike runs equal options on one processor, on two, and again, for two minutes each, demands bit-identical results, and returns one.
+func alike(t *testing.T, name string, options func() Options) *Result {
+	t.Helper()
+	var first *Result
+	for _, processors := range []int{1, 2, 2} {
+		before := runtime.GOMAXPROCS(processors)
+		fleet := mustFleet(t, options())
+		err := fleet.Finish(2 * time.Minute)
+		runtime.GOMAXPROCS(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch r := fleet.Result(); {
+		case first == nil:
+			first = r
+		case !reflect.DeepEqual(first, r):
+			t.Errorf("%s: two runs differ: %+v and %+v", name, first.Counts, r.Counts)
+		}
+	}
+	return first
 }
