@@ -136,7 +136,7 @@ func TestBodyErrors(t *testing.T) {
 		UpstreamError{Status: 400, Type: "exceed_context_size_error", Code: "400", Message: "the request exceeds"}) // llama.cpp
 	f(`{"object":"error","message":"m","type":"BadRequestError","param":null,"code":400}`, UpstreamError{Status: 400, Type: "BadRequestError", Code: "400", Message: "m"})
 	f(`{"type":"error","error":{"type":"not_found_error","message":"m"},"request_id":"r"}`, UpstreamError{Type: "not_found_error", Message: "m"})
-	f(`{"error":"Model is overloaded","error_type":"overloaded"}`, UpstreamError{Message: "Model is overloaded"})
+	f(`{"error":"Model is overloaded","error_type":"overloaded"}`, UpstreamError{Type: "overloaded", Message: "Model is overloaded"})
 	f(`{"error":{"message":"a\n\"b\" é","type":null,"code":null}}`, UpstreamError{Message: "a\n\"b\" é"})
 	f(`{"error":{"message":"`+strings.Repeat("é", maxMessage)+`"}}`, UpstreamError{Message: strings.Repeat("é", maxMessage/2)})
 	big := `{"message":"` + strings.Repeat("x", 2*maxCapture) + `"}`

@@ -13,6 +13,7 @@ import (
 func (s *Stream) readChat(name, data []byte) (v verdict) {
 	sc := scanner{b: data}
 	known, isError := false, string(name) == "error"
+	var kind []byte // of an error that is a bare text (TGI)
 	if !sc.enter('{') {
 		if isError {
 			return verdict{err: errorText(data)}
@@ -33,6 +34,8 @@ func (s *Stream) readChat(name, data []byte) (v verdict) {
 			s.usage.read(&sc)
 		case "error":
 			v.err = readError(&sc)
+		case "error_type":
+			kind = sc.text()
 		case "model":
 			s.setModel(sc.text())
 		case "system_fingerprint":
@@ -61,6 +64,7 @@ func (s *Stream) readChat(name, data []byte) (v verdict) {
 	}
 	switch {
 	case v.err != nil:
+		v.err.typed(kind)
 		return verdict{err: v.err}
 	case !known || sc.fault != faultNone:
 		return unknownEvent(data)

@@ -9,7 +9,7 @@ func TestClassifyStatus(t *testing.T) {
 	for status, want := range map[int]Class{
 		0: None, 200: None, 204: None, 304: None, 302: ClientFault, 307: ClientFault,
 		400: ClientFault, 404: ClientFault, 405: ClientFault, 413: ClientFault, 422: ClientFault, 499: ClientFault, 501: ClientFault, 505: ClientFault,
-		401: Auth, 403: Auth, 402: Exhausted, 408: ServerError, 409: ServerError, 425: ServerError, 429: RateLimited,
+		401: Auth, 403: Auth, 402: Exhausted, 408: ServerError, 409: ServerError, 424: ServerError, 425: ServerError, 429: RateLimited, 498: Overloaded,
 		500: ServerError, 502: ServerError, 504: ServerError, 520: ServerError, 521: ServerError, 524: ServerError, 530: ServerError, 503: Overloaded, 529: Overloaded,
 	} {
 		if got, reason := Classify(status, nil); got != want || reason != "" {
@@ -112,6 +112,11 @@ func TestClassifyWords(t *testing.T) {
 	f(403, openAI("request_forbidden", "unsupported_country_region_territory", "x"), Auth, "")
 	f(200, anthropic("authentication_error", "invalid x-api-key"), Auth, "")
 
+	f(400, `[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]`, Auth, "")
+	f(400, `{"code":"Client specified an invalid argument","error":"Incorrect API key provided: xa***. You can obtain one."}`, Auth, "")
+	f(400, openAI("invalid_request_error", "mcp_server_unauthorized", "x"), ClientFault, "")
+	f(400, openAI("invalid_request_error", "", "the tool says: API key not valid"), ClientFault, "")
+
 	// The prompt.
 	f(400, openAI("invalid_request_error", "context_length_exceeded", "This model's maximum context length is 8192 tokens."), ClientFault, ContextLength)
 	f(400, vllm("400", "BadRequestError", "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"), ClientFault, ContextLength)
@@ -126,8 +131,14 @@ func TestClassifyWords(t *testing.T) {
 	f(403, vllm("403", "", "Your chosen model requires moderation and your input was flagged for x"), ClientFault, ContentFilter)
 	f(400, openAI("server_error", "", "x"), ClientFault, "")
 	f(200, openAI("BadRequestError", "", "x"), ClientFault, "")
+	f(200, `{"error":"Input validation error: x","error_type":"validation"}`, ClientFault, "")
+	f(200, `{"error":{"message":"Input validation error: `+"`temperature`"+` must be strictly positive","http_status_code":422}}`, ClientFault, "")
+	f(200, `{"error_type":"template_error","error":"x"}`, ClientFault, "")
 
 	// The server. Whatever it quotes, a 5xx is its own.
+	f(424, `{"error":"Request failed during generation: Server error: out of memory","error_type":"generation"}`, ServerError, "")
+	f(200, `{"error":"Request failed during generation: x","error_type":"generation"}`, ServerError, "")
+	f(200, `{"error":"Model is overloaded","error_type":"overloaded"}`, Overloaded, "")
 	f(500, openAI("server_error", "", "The server had an error"), ServerError, "")
 	f(500, openAI("invalid_request_error", "context_length_exceeded", "maximum context length"), ServerError, "")
 	f(200, openAI("server_error", "", "failed at 'maximum context length'"), ServerError, "")

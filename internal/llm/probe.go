@@ -52,6 +52,7 @@ const (
 	memberDone
 	memberInput
 	memberOutput
+	memberErrorType
 )
 
 // memberOf returns the member of that name at a level of the document; the level decides what is looked for.
@@ -77,6 +78,8 @@ func memberOf(name []byte, level int) member {
 			return memberInput
 		case "eval_count":
 			return memberOutput
+		case "error_type":
+			return memberErrorType
 		}
 	case 3:
 		if string(name) == "finish_reason" {
@@ -103,6 +106,7 @@ type found struct {
 	err                *UpstreamError
 	flat               UpstreamError // message, type and code at the top: an error in itself if the document says so
 	isError            bool          // "object":"error" (older vLLM)
+	errKind            []byte        // "error_type", beside an error that is a bare text (TGI)
 	kind               []byte        // "type"
 	model, fingerprint name
 	finish, done       bool
@@ -132,7 +136,10 @@ func (n *name) take(raw []byte) {
 
 // error returns the error that the document holds, or nil. isError says that the document is known to be an error.
 func (f *found) error(isError bool) *UpstreamError {
-	if f.err == nil && (f.isError || isError) {
+	switch {
+	case f.err != nil:
+		f.err.typed(f.errKind)
+	case f.isError || isError:
 		return &f.flat
 	}
 	return f.err
@@ -336,7 +343,7 @@ func (p *probe) begin(from, i int, c byte) int {
 		}
 	case memberResponse, memberChoices:
 		return from
-	case memberModel, memberFingerprint, memberType, memberObject, memberMessage:
+	case memberModel, memberFingerprint, memberType, memberObject, memberMessage, memberErrorType:
 		if !isString {
 			return from
 		}
@@ -392,6 +399,8 @@ func (p *probe) take() {
 	case memberType:
 		f.kind = append(f.kind[:0], sc.text()...)
 		f.flat.Type = plain(f.kind, maxErrorWord)
+	case memberErrorType:
+		f.errKind = append([]byte(nil), sc.text()...)
 	case memberObject:
 		f.isError = string(sc.text()) == "error"
 	case memberModel:

@@ -105,6 +105,13 @@ func (e *UpstreamError) readDetails(sc *scanner) {
 	}
 }
 
+// typed takes the inside of a JSON string that stands beside an error as its type, if the error names none itself.
+func (e *UpstreamError) typed(kind []byte) {
+	if e.Type == "" {
+		e.Type = plain(kind, maxErrorWord)
+	}
+}
+
 func (e *UpstreamError) setStatus(n int) {
 	if n >= 400 && n < 600 {
 		e.Status = n

@@ -60,9 +60,12 @@ var wordings = []wording{
 	{code: "overload", class: Overloaded},            // Anthropic overloaded_error, Moonshot engine_overloaded_error
 	{code: "unavailable", class: Overloaded},         // vLLM ServiceUnavailableError, llama.cpp unavailable_error
 	{code: "capacity", class: Overloaded},
-	{code: "authentication", class: Auth},  // Anthropic, llama.cpp
-	{code: "permission", class: Auth},      // Anthropic
-	{code: "invalid_api_key", class: Auth}, // OpenAI
+	{starts: "api key not valid", class: Auth},          // Gemini, 400
+	{starts: "api key expired", class: Auth},            // Gemini, 400
+	{starts: "incorrect api key provided", class: Auth}, // xAI, 400
+	{code: "authentication", class: Auth},               // Anthropic, llama.cpp
+	{code: "permission", class: Auth},                   // Anthropic
+	{code: "invalid_api_key", class: Auth},              // OpenAI
 	{code: "unauthorized", class: Auth},
 	{code: "forbidden", class: Auth},
 	{code: "server_error", class: ServerError}, // OpenAI
@@ -84,8 +87,11 @@ var wordings = []wording{
 	{says: "`inputs` tokens + `max_new_tokens` must be", class: ClientFault, reason: ContextLength}, // TGI
 	{says: "input token count", class: ClientFault, reason: ContextLength},                          // Gemini
 
-	{code: "invalid_request", class: ClientFault}, // OpenAI, Anthropic, llama.cpp
-	{code: "badrequest", class: ClientFault},      // vLLM BadRequestError
+	{starts: "input validation error", class: ClientFault}, // TGI
+	{starts: "template error", class: ClientFault},         // TGI
+	{code: "template_error", class: ClientFault},           // TGI
+	{code: "invalid_request", class: ClientFault},          // OpenAI, Anthropic, llama.cpp
+	{code: "badrequest", class: ClientFault},               // vLLM BadRequestError
 	{code: "bad_request", class: ClientFault},
 	{code: "not_found", class: ClientFault},
 	{code: "notfound", class: ClientFault},
