@@ -26,8 +26,8 @@ type table struct {
 	*played
 	entries []entry // no yardsticks
 	yards   []entry // references
-	// stable says that some policy's backlog does not grow. Only then are times compared: those of an overloaded row tell how long
-	// it was played.
+	// stable says that the backlog of some other router's policy does not grow, of those that played all seeds. Only then are times
+	// compared: those of an overloaded row tell how long it was played.
 	stable bool
 	bound  float64 // mean TTFT that no policy can beat
 	broken string  // the policy that beat it all the same: then the row is wrong
@@ -49,7 +49,7 @@ func digest(p *played, policies []policy) *table {
 			t.yards = append(t.yards, e)
 			continue
 		}
-		t.stable = t.stable || e.stable
+		t.stable = t.stable || e.stable && c.kind == peer && len(outcomes) == t.seeds()
 		t.entries = append(t.entries, e)
 	}
 	bestMean := t.best(func(e *entry) float64 { return e.mean.Estimate })

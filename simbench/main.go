@@ -7,7 +7,8 @@
 //
 // The files: main.go (flags), matrix.go (the rows), variants.go (rows about faults and about what balancers know), policies.go (who takes
 // part), traces.go, store.go (the file of results), version.go (the hash of the code), run.go (plays what is missing), digest.go (what
-// the results say), report.go (the document), plot.go (SVG).
+// the results say), judge.go and judgement.go (which
+// targets Evenkeel's strategy meets), report.go (the document), plot.go (SVG).
 package main
 
 import (
@@ -35,6 +36,7 @@ type options struct {
 	seeds   int    // 0 = as many as a row wants
 	workers int
 	list    bool // say which rows there are, and play none
+	judge   bool // say what the results that there are say of Evenkeel's strategy, and play none
 }
 
 func main() {
@@ -65,6 +67,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.IntVar(&o.seeds, "seeds", 0, "`number` of seeds (default: as many as each row wants)")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "`number` of rows that are played at one time")
 	flags.BoolVar(&o.list, "list", false, "list the rows")
+	flags.BoolVar(&o.judge, "judge", false, "say which targets Evenkeel's strategy meets, from the results that there are: nothing is played")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -76,6 +79,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, fmt.Errorf("--seeds %d: at least 1 is needed", o.seeds)
 	case o.workers < 1:
 		return o, fmt.Errorf("--workers %d: at least 1 is needed", o.workers)
+	case o.judge && o.write != "":
+		return o, fmt.Errorf("--write %s: with --judge nothing is written; leave out one of them", o.write)
 	}
 	if _, err := path.Match(o.only, ""); err != nil {
 		return o, fmt.Errorf("--only %q: %w", o.only, err)
@@ -110,6 +115,9 @@ func simbench(ctx context.Context, o options, out io.Writer) error {
 	}
 	if b.versions, err = codeVersions(o.root); err != nil {
 		return err
+	}
+	if o.judge {
+		return b.judgeStored(ctx, specs)
 	}
 	rows, err := b.play(ctx, specs)
 	if err != nil || o.write == "" {

@@ -33,6 +33,7 @@ func (b *bench) report(rows []*played) error {
 	var doc bytes.Buffer
 	d := document{&doc}
 	b.head(d, tables)
+	b.judgement(d, tables)
 	b.standings(d, tables)
 	for _, p := range plots {
 		d.line("![%s](%s/%s)\n", p.title, filepath.Base(folder), p.file)
@@ -86,9 +87,9 @@ deployment has, in multiples of the mean.
 ρ is the work that arrives over the work that the fleet can do: prompts and answers, with every prefix that came before in a cache. ρ₀ is the
 same without any cache. Rows are named by the one that the fleet was set to; "nc" says it is ρ₀. With caches of a finite size no policy comes near to ρ.
 
-A row is *stable* if under some policy the last third of the requests waits at most 1.5 times as long as the middle third. Of other rows only goodput is
-compared. In a table the best of a column is bold, of the policies that played all seeds; ratios are to the row's best, with 95 % intervals over seeds, paired: both saw the same requests. All
-policies play the first seeds, and only those that are within 1.3 times of the best mean or p99 there, and Evenkeel's default, the others: figures of fewer seeds are of other requests, and only the ratios can be compared.
+A row is *stable* if under some other router's policy that played all seeds the last third of the requests waits at most 1.5 times as long as the middle third. Of
+other rows only goodput is compared. In a table the best of a column is bold, of the policies that played all seeds; ratios are to the row's best, with 95 % intervals over seeds, paired: both saw the same requests. All
+policies play the first seeds, and only those that are within 1.3 times of the other routers' best mean or p99 there, and Evenkeel's default, the others: figures of fewer seeds are of other requests, and only the ratios can be compared.
 Seeds of a trace begin at places of their own and overlap, so intervals hold for that trace; seeds of made-up traffic have the same population of system prompts, and are equally busy.
 
 "(bare)" is an Evenkeel strategy without the router's rule that gives less to deployments whose first tokens come late. Other routers have no such rule
@@ -175,15 +176,27 @@ func (b *bench) overview(d document, tables []*table) {
 	d.line("")
 }
 
-// reference is the best that a policy does that knows what no router can, of those that played all seeds; 0 if none ran.
+// reference is the best that a policy does that knows what no router can; 0 if none ran.
 func (t *table) reference() float64 {
-	best := 0.0
+	outcomes := t.referenceOutcomes()
+	if outcomes == nil {
+		return 0
+	}
+	return study.Mean(outcomes, study.MeanTTFT).Estimate
+}
+
+// referenceOutcomes are those of the best reference, of those that played all seeds.
+func (t *table) referenceOutcomes() []*study.Outcome {
+	var best *entry
 	for i := range t.yards {
-		if x := t.yards[i].mean.Estimate; len(t.yards[i].outcomes) == t.seeds() && (best == 0 || x < best) {
-			best = x
+		if e := &t.yards[i]; len(e.outcomes) == t.seeds() && (best == nil || e.mean.Estimate < best.mean.Estimate) {
+			best = e
 		}
 	}
-	return best
+	if best == nil {
+		return nil
+	}
+	return best.outcomes
 }
 
 // column of a row's table: what is best is the least, or the most.

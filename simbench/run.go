@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -41,7 +42,7 @@ type played struct {
 	seconds  float64
 }
 
-// play plays what is missing, and returns all rows whose traces are there.
+// play plays what is missing, and returns all rows whose traces are there; if it is only to judge, those that are finished.
 func (b *bench) play(ctx context.Context, specs []spec) ([]*played, error) {
 	b.began = time.Now()
 	var todo []spec
@@ -71,6 +72,9 @@ func (b *bench) play(ctx context.Context, specs []spec) ([]*played, error) {
 			runtime.LockOSThread() // for threadTime
 			for i := range next {
 				p, err := b.row(ctx, todo[i])
+				if errors.Is(err, errNotPlayed) {
+					continue
+				}
 				if err != nil {
 					stop(fmt.Errorf("%s: %w", todo[i].name(), err))
 					continue
@@ -90,13 +94,16 @@ func (b *bench) play(ctx context.Context, specs []spec) ([]*played, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return rows, nil
+	return slices.DeleteFunc(rows, func(p *played) bool { return p == nil }), nil
 }
+
+// errNotPlayed says that a result is not there and is not to be made.
+var errNotPlayed = errors.New("not played")
 
 // guess is what a row costs, in requests.
 func guess(s *spec) float64 { return float64(s.Most) * float64(s.N) / 8 * float64(s.seeds) }
 
-// contender: a policy whose mean or 99th percentile is within this factor of the best one's, in the seeds of scouts, may be the best.
+// contender: a policy whose mean or 99th percentile is within this factor of the best other router's, in the seeds of scouts, may be the best.
 const contender = 1.3
 
 // row plays one row.
@@ -139,22 +146,24 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 }
 
 // contenders returns the policies that may be the best of a row, by what all of them made of its first seeds, and the yardstick that was
-// the best of its kind. Where backlog grows under each of them, goodput tells.
+// the best of its kind. What is compared with are other routers: however much Evenkeel is ahead, the best of them plays all seeds. Where
+// backlog grows under each of them, goodput tells.
 func contenders(p *played, all []policy) []policy {
 	mean := func(c policy, m study.Metric) float64 { return study.Mean(p.outcomes[c.Name], m).Estimate }
 	bestMean, bestP99, bestGoodput, yardstick, overload := math.Inf(1), math.Inf(1), 0.0, math.Inf(1), true
 	for _, c := range all {
-		if c.kind == reference {
+		switch c.kind {
+		case reference:
 			yardstick = min(yardstick, mean(c, study.MeanTTFT))
-			continue
+		case peer:
+			bestMean, bestP99 = min(bestMean, mean(c, study.MeanTTFT)), min(bestP99, mean(c, study.P99TTFT))
+			bestGoodput = max(bestGoodput, mean(c, study.Goodput))
+			overload = overload && !steady(p.outcomes[c.Name])
 		}
-		bestMean, bestP99 = min(bestMean, mean(c, study.MeanTTFT)), min(bestP99, mean(c, study.P99TTFT))
-		bestGoodput = max(bestGoodput, mean(c, study.Goodput))
-		overload = overload && !steady(p.outcomes[c.Name])
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c policy) bool {
 		switch x := mean(c, study.MeanTTFT); {
-		case c.Name == ownDefault:
+		case c.Name == ownDefault, c.Name == judged():
 			return false
 		case c.kind == reference:
 			return x > yardstick
@@ -175,6 +184,9 @@ func (b *bench) cell(ctx context.Context, s *spec, policy policy, seed uint64, p
 	k := key(s, b.digest(s), policy.Name, version, seed)
 	if r := b.store.get(k); r != nil {
 		return r, nil
+	}
+	if b.options.judge {
+		return nil, errNotPlayed
 	}
 	p, err := prepare()
 	if err != nil {

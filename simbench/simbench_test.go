@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -34,6 +35,7 @@ func TestMatrix(t *testing.T) {
 			t.Errorf("the quick row %s is none of the matrix", name)
 		}
 	}
+	covers(t, all)
 	quick, err := selected(options{quick: true, only: "*"})
 	if err != nil || len(quick) != len(quickRows)+2 {
 		t.Errorf("%d quick rows, %v, want %d and the whole trace twice", len(quick), err, len(quickRows))
@@ -44,6 +46,40 @@ func TestMatrix(t *testing.T) {
 	}
 	if _, err := selected(options{only: "nothing"}); err == nil || !strings.Contains(err.Error(), "--list") {
 		t.Errorf("got %v, want how to list rows", err)
+	}
+}
+
+// covers checks that there is a row for each workload before each engine, and of the traces with reuse for each load and each size of
+// fleet; and one for all that balancers may not know and that may befall engines.
+func covers(t *testing.T, all []spec) {
+	t.Helper()
+	need := func(what string, in func(*spec) bool) {
+		t.Helper()
+		if !slices.ContainsFunc(all, func(s spec) bool { return s.Variant == "" && in(&s) }) {
+			t.Errorf("no row has %s", what)
+		}
+	}
+	engines := append([]string{"fifo"}, batching...)
+	for _, w := range []string{"mooncake-conversation", "mooncake-synthetic", "azure-code", "azure-conversation", "multi-turn", "reasoning"} {
+		for _, e := range engines {
+			need(w+" before "+e, func(s *spec) bool { return s.Workload == w && s.Engine == e })
+		}
+		need(w+" at 0.7", func(s *spec) bool { return s.Workload == w && s.Rho == .7 })
+	}
+	for _, w := range []string{"mooncake-conversation", "mooncake-synthetic"} {
+		for _, rho := range []float64{.7, .9, 1, 1.15} {
+			need(fmt.Sprintf("%s at %v", w, rho), func(s *spec) bool { return s.Workload == w && s.Rho == rho })
+		}
+		for _, n := range []int{4, 8, 16, 64} {
+			need(fmt.Sprintf("%s before %d", w, n), func(s *spec) bool { return s.Workload == w && s.N == n })
+		}
+	}
+	for _, v := range []string{
+		"scrapes-none", "scrapes-5s", "balancers-4", "cache-quarter", "cache-16x", "tokens-half", "tokens-double", "half-slow", "small-kv", "cold", "slows-tenfold",
+	} {
+		if !slices.ContainsFunc(all, func(s spec) bool { return s.Variant == v }) {
+			t.Errorf("no row is of the variant %s", v)
+		}
 	}
 }
 
@@ -58,6 +94,7 @@ func TestFlags(t *testing.T) {
 	f("--seeds -1", "--seeds=-1")
 	f("--workers 0", "--workers=0")
 	f("--only", "--only=[")
+	f("with --judge nothing is written", "--judge", "--write=x")
 	if _, err := readTraces(options{traces: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--traces names the folder") {
 		t.Errorf("got %v", err)
 	}
@@ -215,6 +252,12 @@ func TestContenders(t *testing.T) {
 	if some := contenders(p, cast); len(some) != 3 {
 		t.Errorf("%d go on, want a, b and oracle", len(some))
 	}
+	for _, o := range p.outcomes["a"] {
+		o.TTFTMean, o.TTFTP99 = .1, 1
+	}
+	if some := contenders(p, cast); len(some) != 3 {
+		t.Errorf("%d go on, want a, b and oracle: b is the best of other routers, far from a as it is", len(some))
+	}
 	p = made(map[string][]float64{"a": {1}, "b": {1}, "c": {9}, "oracle": {.8}, "sage": {.9}}, [3]float64{1, 1, 9})
 	p.outcomes["b"][0].Goodput = .7
 	if some := contenders(p, cast); len(some) != 3 || some[1].Name != "c" {
@@ -370,10 +413,30 @@ func TestSimbench(t *testing.T) {
 	if stopped >= finished || after != finished || !bytes.Equal(first, again) {
 		t.Errorf("%d bytes when stopped, %d when finished, %d the time after; alike reports: %v", stopped, finished, after, bytes.Equal(first, again))
 	}
-	for _, want := range []string{"excerpts of 300 requests", "azure-code/vllm-2048/n2/rho0.7", "peer:sglang", "reference:exact-1", "**least_tokens**"} {
+	for _, want := range []string{"excerpts of 300 requests", "azure-code/vllm-2048/n2/rho0.7", "peer:sglang", "reference:exact-1", "**least_tokens**", "## Judgement of `" + judged() + "`"} {
 		if !bytes.Contains(first, []byte(want)) {
 			t.Errorf("the report does not have %q", want)
 		}
+	}
+	var judgement bytes.Buffer
+	judging := o
+	judging.judge, judging.write, judging.workers = true, "", 2
+	for _, results := range []string{o.results, filepath.Join(folder, "none")} {
+		judging.results = results
+		b := &bench{options: judging, out: &judgement, policies: some, versions: map[kind]string{}}
+		if b.traces, err = readTraces(o); err != nil {
+			t.Fatal(err)
+		}
+		if b.store, err = openStore(judging.results); err != nil {
+			t.Fatal(err)
+		}
+		err := errors.Join(b.judgeStored(t.Context(), specs), b.store.close())
+		if empty := results != o.results; empty != (err != nil) || empty && !strings.Contains(err.Error(), "without --judge") {
+			t.Errorf("the judgement of %s: %v", results, err)
+		}
+	}
+	if got := judgement.String(); !strings.HasSuffix(got, "2 of 3 rows are played.\n") || !strings.Contains(got, "(b) against the best other policy of each row") {
+		t.Errorf("the judgement is\n%s", got)
 	}
 	plots, err := filepath.Glob(filepath.Join(folder, "report", "*.svg"))
 	if err != nil || len(plots) < 2 {

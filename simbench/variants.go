@@ -21,6 +21,8 @@ var variants = []variant{
 	{"scrapes-5s", "the engines' metrics are read every 5 seconds", func(r *study.Row) { r.Knowledge.Scrapes.Every = 5 * time.Second }},
 	{"balancers-4", "four balancers that tell each other nothing", func(r *study.Row) { r.Knowledge.Balancers = 4 }},
 	{"text-varies", "a token is 4 bytes of text in the mean, with a coefficient of variation of 0.5: balancers see bytes", func(r *study.Row) { r.Knowledge.BytesPerToken = sim.Law{Mean: 4, CV: 0.5} }},
+	{"tokens-half", "a token is 2 bytes of text, half of what balancers take it for until engines tell", func(r *study.Row) { r.Knowledge.BytesPerToken = sim.Law{Mean: 2} }},
+	{"tokens-double", "a token is 8 bytes of text, twice what balancers take it for until engines tell", func(r *study.Row) { r.Knowledge.BytesPerToken = sim.Law{Mean: 8} }},
 	{"balancers-4-shared", "four balancers that tell each other what they send and what comes back, 100 ms late", func(r *study.Row) {
 		r.Knowledge.Balancers, r.Knowledge.Sharing = 4, sim.Sharing{On: true, Delay: 100 * time.Millisecond}
 	}},
