@@ -9,6 +9,7 @@ import "bytes"
 type Body struct {
 	api   API
 	bytes int
+	first byte // that is no blank; 0 = none came
 	probe probe
 
 	model, fingerprint recall
@@ -36,22 +37,30 @@ func (r *recall) of(raw []byte) string {
 
 // Reset makes the meter new, keeping its buffer.
 func (b *Body) Reset(api API) {
-	b.api, b.bytes = api, 0
+	b.api, b.bytes, b.first = api, 0, 0
 	b.probe.reset(false)
 }
 
 // Feed takes the next bytes exactly as they were read.
 func (b *Body) Feed(p []byte) {
 	b.bytes += len(p)
+	for i := 0; i < len(p) && b.first == 0; i++ {
+		if class[p[i]] != classSpace {
+			b.first = p[i]
+		}
+	}
 	b.probe.feed(p)
 }
 
 // Open reports whether what was fed is the beginning of a JSON object or array without its end.
 func (b *Body) Open() bool { return b.probe.depth > 0 }
 
-// Empty reports whether the answer should hold text and has a list of choices without any: nothing was generated, whatever
-// the status says.
-func (b *Body) Empty() bool { return b.api.Streams && b.probe.found.choices == choicesEmpty }
+// Empty reports whether the answer should hold text and has a list of choices without any, or is no JSON at all: nothing was
+// generated, whatever the status says.
+func (b *Body) Empty() bool {
+	isJSON := b.first == '{' || b.first == '[' || b.first == 0xef // the last: a byte order mark
+	return b.api.Streams && (b.probe.found.choices == choicesEmpty || !isJSON)
+}
 
 // Usage returns the usage reported.
 func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }

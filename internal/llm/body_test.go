@@ -105,7 +105,13 @@ func TestBodyEmpty(t *testing.T) {
 	f(`{"choices":[{"index":0,"message":{"content":""}}]}`, false)
 	f(`{"choices":[{"x":[]}],"other":[]}`, false)
 	f(`{"other":[],"x":{"choices":[]}}`, false)
-	f(`{"choices":null,"other":[]}`, false)
+	f(`{"choices":null,"other":[]}`, true)
+	f(`{"x":{"choices":null}}`, false)
+	f(" \n", true)
+	f("Internal Server Error", true)
+	f(`"choices"`, true)
+	f("\ufeff{}", false)
+	f("\r\n [1]", false)
 	f(`{"choices":{},"other":[]}`, false)
 	f(`[{"choices":[]}]`, false)
 	f(`{}`, false)
@@ -147,12 +153,16 @@ func TestBodyErrors(t *testing.T) {
 	f(`{"error":{"message":"m","retry_after_ms":250,"retry_after":-1,"details":{"retryDelay":"9s"}}}`, UpstreamError{Message: "m", RetryAfter: 250 * time.Millisecond})
 	none(`[{"index":0,"score":0.5},{"model":"m","error":null}]`)
 	none(`[[{"error":{"message":"deep"}}]]`)
+	f(`{"error":null,"choices":[{"index":0,"finish_reason":"error","message":{"content":"half"},"error":{"code":502,"message":"gone"}}],"error":null}`,
+		UpstreamError{Status: 502, Code: "502", Message: "gone"}) // OpenRouter
+	f(`{"choices":[{"finish_reason":"stop"},{"finish_reason":"abort"}]}`, UpstreamError{Message: `finish_reason "abort"`})
+	none(`{"choices":[{"index":0,"finish_reason":"stop","error":null,"message":{"error":{"message":"said by the model"},"finish_reason":"error"}}]}`)
+	none(`{"other":[{"finish_reason":"error","error":{"message":"m"}}]}`)
 	none(`{"error":null,"object":"response"}`)
 	none(`{"error":{}}`)
 	none(`{"error":""}`)
 	none(`{"error":false}`)
 	none(`{"message":"m","code":5}`)
-	none(`{"choices":[{"error":{"message":"inner"}}]}`)
 }
 
 func BenchmarkBody(b *testing.B) {

@@ -33,7 +33,9 @@ func (s *Stream) readChat(name, data []byte) (v verdict) {
 			known = known || s.api.Streams // elsewhere it may stand beside output that we do not know
 			s.usage.read(&sc)
 		case "error":
-			v.err = readError(&sc)
+			if e := readError(&sc); e != nil {
+				v.err = e
+			}
 		case "error_type":
 			kind = sc.text()
 		case "model":
@@ -137,7 +139,14 @@ func readChoices(sc *scanner, v *verdict) {
 			case "text":
 				v.output(sc)
 			case "finish_reason":
-				finished = !isEmpty(sc.raw())
+				raw := sc.raw()
+				if finished = !isEmpty(raw); failedFinish(raw) && v.err == nil {
+					v.err = finishError(raw)
+				}
+			case "error": // OpenRouter
+				if e := readError(sc); e != nil {
+					v.err = e
+				}
 			default:
 				sc.skip()
 			}

@@ -5,7 +5,7 @@ import "bytes"
 // probe reads a JSON document of any size in pieces, in bounded memory: it keeps the values of a few members near the top
 // and lets the rest run by. Like the scanner, it finds structure and judges nothing.
 type probe struct {
-	nested bool // the document is an event: look into response, message and choices too
+	nested bool // the document is an event: look into response and message too
 	found  found
 
 	depth   int
@@ -82,8 +82,11 @@ func memberOf(name []byte, level int) member {
 			return memberErrorType
 		}
 	case 3:
-		if string(name) == "finish_reason" {
+		switch string(name) {
+		case "finish_reason":
 			return memberFinish
+		case "error":
+			return memberError
 		}
 		return memberOther
 	}
@@ -118,7 +121,7 @@ type choices uint8
 
 const (
 	choicesNone  choices = iota // there is no such list
-	choicesEmpty                // it has no object in it
+	choicesEmpty                // it has no object in it, or is null
 	choicesSome
 )
 
@@ -161,7 +164,7 @@ func (p *probe) watched() bool {
 		}
 		return p.nested && p.objects[2] && (p.members[1] == memberResponse || p.members[1] == memberMessage)
 	case 3:
-		return p.nested && p.objects[1] && !p.objects[2] && p.objects[3] && p.members[1] == memberChoices
+		return p.objects[1] && !p.objects[2] && p.objects[3] && p.members[1] == memberChoices
 	}
 	return false
 }
@@ -341,7 +344,12 @@ func (p *probe) begin(from, i int, c byte) int {
 		if c != '{' {
 			return from
 		}
-	case memberResponse, memberChoices:
+	case memberResponse:
+		return from
+	case memberChoices:
+		if c == 'n' { // null
+			p.found.choices = choicesEmpty
+		}
 		return from
 	case memberModel, memberFingerprint, memberType, memberObject, memberMessage, memberErrorType:
 		if !isString {
@@ -391,7 +399,9 @@ func (p *probe) take() {
 	case memberOutput:
 		f.usage.set(&f.usage.output, raw)
 	case memberError:
-		f.err = readError(&sc)
+		if e := readError(&sc); e != nil {
+			f.err = e
+		}
 	case memberMessage:
 		f.flat.readMember(&sc, []byte("message"))
 	case memberCode:
@@ -409,6 +419,9 @@ func (p *probe) take() {
 		f.fingerprint.take(sc.text())
 	case memberFinish:
 		f.finish = f.finish || !isEmpty(raw)
+		if failedFinish(raw) && f.err == nil {
+			f.err = finishError(raw)
+		}
 	case memberDone:
 		f.done = isTrue(raw)
 	}

@@ -118,6 +118,14 @@ func (e *UpstreamError) setStatus(n int) {
 	}
 }
 
+// failedFinish reports whether a finish_reason, as JSON, says that the engine failed amid the answer: OpenRouter's and vLLM's
+// "error", vLLM's and SGLang's "abort".
+func failedFinish(raw []byte) bool { return string(raw) == `"error"` || string(raw) == `"abort"` }
+
+func finishError(raw []byte) *UpstreamError {
+	return &UpstreamError{Message: "finish_reason " + string(raw)}
+}
+
 // errorText is an error that came as bare text.
 func errorText(data []byte) *UpstreamError {
 	return &UpstreamError{Message: clip(bytes.TrimSpace(data), maxMessage)}
