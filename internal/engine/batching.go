@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -13,8 +14,11 @@ type batching struct {
 
 	// Both are in order of arrival, and what runs came before what waits: a preempted job is the last that runs, and becomes the
 	// first that waits.
-	running []*job
-	waiting queue
+	running  []*job
+	waiting  queue
+	decoders decoders // those that run and whose prompts are computed
+	leaving  []*job   // were cancelled while they ran
+	out      []*job   // scratch of finish
 
 	now    span
 	pace   float64 // how many times as long as Config says a step takes
@@ -32,8 +36,7 @@ type span struct {
 	steps      int // 0: the model loads
 
 	chunks  []chunk // prompt tokens it computes; if any, it is one step
-	decode  bool    // the decoding sequences take part
-	decodes int     // how many they are
+	decodes int     // sequences that decode in it
 	context int     // tokens of their context in the first step
 
 	fixed float64 // seconds of each step but for decoding
@@ -50,7 +53,7 @@ type chunk struct {
 }
 
 func newBatching(c Config) *batching {
-	b := &batching{cfg: c, jobs: newJobs(), pace: 1, warm: c.WarmUpSteps}
+	b := &batching{cfg: c, jobs: newJobs(), decoders: newDecoders(c.BlockTokens), pace: 1, warm: c.WarmUpSteps}
 	switch c.Scheduler {
 	case Slots:
 		b.mem = newSlotCaches(c)
@@ -65,7 +68,7 @@ func newBatching(c Config) *batching {
 func (b *batching) next() (time.Duration, bool) { return b.now.end, b.now.busy }
 
 func (b *batching) submit(now time.Duration, s Sequence) {
-	b.waiting.push(b.add(now, s))
+	b.waiting.push(b.add(s))
 	switch {
 	case !b.loaded && b.cfg.Load > 0:
 		b.now = span{busy: true, start: now, end: now + b.cfg.Load}
@@ -78,7 +81,9 @@ func (b *batching) submit(now time.Duration, s Sequence) {
 }
 
 func (b *batching) cancel(now time.Duration, j *job) {
-	if !j.admitted { // else the end of the step finds it
+	if j.admitted {
+		b.leaving = append(b.leaving, j)
+	} else {
 		b.waiting.remove(j)
 		b.remove(j)
 	}
@@ -100,49 +105,46 @@ func (b *batching) step(now time.Duration) []Event {
 // finish gives the jobs what the span has computed.
 func (b *batching) finish() {
 	s := &b.now
-	if s.decode {
-		b.advance(s.steps)
+	if s.decodes > 0 {
+		b.advance(s.steps, s.end)
 	}
+	out := b.decoders.due(b.out[:0])
 	for _, c := range s.chunks {
 		c.kv += c.n
 		b.mem.computed(c.job)
 		if c.decoding() {
-			c.emit(1, s.end, s.end, 0)
+			c.generated++
+			out = append(out, c.job)
 		}
 	}
-	b.running = slices.DeleteFunc(b.running, func(j *job) bool {
-		out := j.last == s.end && j.generated > 0
-		if out && !j.cancelled {
-			b.events = j.tell(b.events)
+	for _, j := range b.leaving {
+		b.decoders.leave(j)
+		out = append(out, j)
+	}
+	b.leaving = b.leaving[:0]
+	slices.SortFunc(out, func(x, y *job) int { return cmp.Compare(x.order, y.order) })
+	b.out = slices.Compact(out)
+	for _, j := range b.out {
+		if !j.cancelled {
+			b.events = j.tell(b.events, s.end)
+			if j.left() > 0 {
+				b.decoders.join(j)
+				continue
+			}
 		}
-		if !j.cancelled && j.left() > 0 {
-			return false
-		}
+		at := slices.Index(b.running, j)
+		b.running = slices.Delete(b.running, at, at+1)
 		b.mem.release(j)
 		b.remove(j)
-		return true
-	})
+	}
 }
 
-// advance gives each decoding sequence the tokens of the span's first n steps, and leaves the rest of the span.
-func (b *batching) advance(n int) {
-	s := &b.now
-	first := s.start + s.cost(&b.cfg, 0)
-	at, longest := first, time.Duration(0)
-	for i := 1; i < n; i++ {
-		c := s.cost(&b.cfg, i)
-		at += c
-		longest = max(longest, c)
-	}
-	for _, j := range b.running {
-		if !j.decoding() {
-			continue
-		}
-		j.kv += n
-		b.mem.grow(j, j.kv)
-		j.emit(n, first, at, longest)
-	}
-	s.start = at
+// advance takes the first n steps of the span, which end at now, from it. The memory for the first of them was taken when it began.
+func (b *batching) advance(n int, now time.Duration) {
+	s, d := &b.now, &b.decoders
+	b.mem.take(d.blocks(d.round+1, d.round+n))
+	d.advance(n)
+	s.start = now
 	s.steps -= n
 	s.context += n * s.decodes
 	s.seen = 0
@@ -187,20 +189,14 @@ func (s *span) past(c *Config, now time.Duration) int {
 	}
 }
 
-// settle gives the jobs the tokens that the span had until now, so that they can be counted.
+// settle takes the steps from the span that have ended by now, so that Load can tell what they left.
 func (b *batching) settle(now time.Duration) {
 	if now >= b.now.end {
 		return
 	}
-	n := b.now.past(&b.cfg, now)
-	if n == 0 {
-		return
-	}
-	b.advance(n)
-	for _, j := range b.running { // as the plan of the step that runs now would
-		if j.decoding() {
-			b.mem.grow(j, j.kv+1)
-		}
+	if n := b.now.past(&b.cfg, now); n > 0 {
+		b.advance(n, b.now.seenAt)
+		b.mem.take(b.decoders.blocks(b.decoders.round, b.decoders.round+1)) // as the plan of the step that runs now would
 	}
 }
 
@@ -239,28 +235,15 @@ func (b *batching) plan(now time.Duration) {
 
 // decode lets all decoding sequences take part in the step, and preempts the last of all as long as they lack memory.
 func (b *batching) decode() {
-	s := &b.now
-	for {
-		need := 0
-		s.decodes, s.context = 0, 0
-		for _, j := range b.running {
-			if j.decoding() {
-				need += b.mem.need(j, j.kv+1)
-				s.decodes++
-				s.context += j.kv + 1
-			}
-		}
-		if need <= b.mem.room() {
-			break
-		}
+	d := &b.decoders
+	need := d.blocks(d.round, d.round+1)
+	for need > b.mem.room() {
 		b.preempt()
+		need = d.blocks(d.round, d.round+1)
 	}
-	s.decode = s.decodes > 0
-	for _, j := range b.running {
-		if j.decoding() {
-			b.mem.grow(j, j.kv+1)
-		}
-	}
+	b.mem.take(need)
+	b.now.decodes = len(d.turns)
+	b.now.context = d.context + len(d.turns)
 }
 
 // preempt sends the job that came last back to the queue. It cannot be back before others have freed memory: it needs at least what it
@@ -269,6 +252,7 @@ func (b *batching) preempt() {
 	last := len(b.running) - 1
 	j := b.running[last]
 	b.running = b.running[:last]
+	b.decoders.leave(j)
 	b.mem.release(j)
 	j.target = j.PromptTokens + j.generated
 	j.admitted = false
@@ -279,11 +263,8 @@ func (b *batching) preempt() {
 
 // prefill puts prompts into the step, in order of arrival: those in progress, then those that can be admitted.
 func (b *batching) prefill(budget int) {
-	for _, j := range b.running {
-		if budget == 0 {
-			return
-		}
-		if !j.decoding() {
+	for _, j := range b.computing() {
+		if budget > 0 {
 			budget -= b.compute(j, budget)
 		}
 	}
@@ -303,6 +284,16 @@ func (b *batching) prefill(budget int) {
 		}
 		budget -= b.compute(j, budget)
 	}
+}
+
+// computing returns those that run and whose prompts are not computed. They came last: nothing is admitted before all of its
+// predecessors' prompts are in steps.
+func (b *batching) computing() []*job {
+	i := len(b.running)
+	for i > 0 && !b.running[i-1].decoding() {
+		i--
+	}
+	return b.running[i:]
 }
 
 // compute puts a chunk of j's prompt into the step, and returns its tokens.
@@ -330,21 +321,9 @@ func (b *batching) price() {
 // alike returns how many steps from here on will do the same: until a sequence finishes, or memory may run out. What
 // waits cannot be admitted before: it could not be now, and decoding only takes memory.
 func (b *batching) alike() int {
-	n := b.cfg.span
-	for _, j := range b.running {
-		if j.EachToken {
-			return 1
-		}
-		n = min(n, j.left())
-	}
-	for n > 1 {
-		need := 0
-		for _, j := range b.running {
-			need += b.mem.need(j, j.kv+n)
-		}
-		if need <= b.mem.room() {
-			break
-		}
+	d := &b.decoders
+	n := min(b.cfg.span, d.left())
+	for n > 1 && d.blocks(d.round+1, d.round+n) > b.mem.room() {
 		n /= 2
 	}
 	return n
@@ -354,54 +333,13 @@ func (b *batching) load(now time.Duration) Load {
 	b.settle(now)
 	l := Load{
 		Running: len(b.running), Waiting: b.waiting.len(), Blocks: b.cfg.Blocks,
+		ContextTokens: b.decoders.context, WaitingTokens: b.waiting.tokens,
 		PromptTokens: b.prompts, CachedTokens: b.hits, Preemptions: b.preemptions,
 	}
 	l.Used, l.Cached = b.mem.usage()
-	for _, j := range b.running {
+	for _, j := range b.computing() {
 		l.ContextTokens += j.kv
-		l.WaitingTokens += max(0, j.target-j.kv)
-	}
-	for i := range b.waiting.len() {
-		l.WaitingTokens += b.waiting.at(i).target
+		l.WaitingTokens += j.target - j.kv
 	}
 	return l
-}
-
-// queue is a first-in, first-out queue that also takes back at the front.
-type queue struct {
-	jobs []*job
-	head int
-}
-
-func (q *queue) len() int      { return len(q.jobs) - q.head }
-func (q *queue) at(i int) *job { return q.jobs[q.head+i] }
-func (q *queue) first() *job   { return q.jobs[q.head] }
-func (q *queue) push(j *job)   { q.jobs = append(q.jobs, j) }
-
-func (q *queue) pop() {
-	q.jobs[q.head] = nil
-	q.head++
-	if q.head > 32 && q.head > len(q.jobs)/2 {
-		n := copy(q.jobs, q.jobs[q.head:])
-		clear(q.jobs[n:])
-		q.jobs, q.head = q.jobs[:n], 0
-	}
-}
-
-func (q *queue) pushFront(j *job) {
-	if q.head == 0 {
-		q.jobs = slices.Insert(q.jobs, 0, j)
-		return
-	}
-	q.head--
-	q.jobs[q.head] = j
-}
-
-func (q *queue) remove(j *job) {
-	for i := q.head; i < len(q.jobs); i++ {
-		if q.jobs[i] == j {
-			q.jobs = slices.Delete(q.jobs, i, i+1)
-			return
-		}
-	}
 }

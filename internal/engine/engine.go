@@ -59,8 +59,6 @@ type Event struct {
 	CachedTokens int
 	// Tokens is how many tokens are out.
 	Tokens int
-	// Gap is the longest time between two tokens of the request so far.
-	Gap time.Duration
 }
 
 // Load is what an engine says of itself: the numbers of a metrics scrape.
@@ -183,20 +181,20 @@ func (e *Engine) Slow(now time.Duration, factor float64) {
 	e.model.slow(now, factor)
 }
 
-// job is a request that the engine has.
+// job is a request that the engine has. While it is among the decoders, generated, kv and blocks are as they were when it joined.
 type job struct {
-	// What each step looks at comes first, side by side.
-	generated int           // tokens out
-	target    int           // tokens to compute before the next token comes: prompt, and after a preemption what was generated
-	kv        int           // tokens computed
-	blocks    int           // blocks it has, held and private
-	last, gap time.Duration // the time of the last token, and the longest time between two
-	admitted  bool          // it runs
-	counted   bool          // it ran before, or does
+	Sequence
+	order     uint64 // of arrival
+	generated int    // tokens out
+	target    int    // tokens to compute before the next token comes: prompt, and after a preemption what was generated
+	kv        int    // tokens computed
+	joined    int    // round in which it joined the decoders
+	admitted  bool   // it runs
+	counted   bool   // it ran before, or does
 	cancelled bool
 
-	Sequence
 	cached int   // prompt tokens found in the cache when it was first admitted
+	blocks int   // blocks it has, held and private
 	held   int   // blocks shared with the cache: the first of the sequence
 	tail   int32 // the segment of the cache that they end with
 	slot   int   // of Slots
@@ -206,20 +204,22 @@ type job struct {
 type jobs struct {
 	byID  map[uint64]*job
 	spare []*job
+	count uint64 // that came
 }
 
 func newJobs() jobs { return jobs{byID: make(map[uint64]*job)} }
 
 func (js *jobs) has(id uint64) *job { return js.byID[id] }
 
-func (js *jobs) add(now time.Duration, s Sequence) *job {
+func (js *jobs) add(s Sequence) *job {
 	var j *job
 	if n := len(js.spare); n > 0 {
 		j, js.spare = js.spare[n-1], js.spare[:n-1]
 	} else {
 		j = new(job)
 	}
-	*j = job{Sequence: s, target: s.PromptTokens, last: now}
+	js.count++
+	*j = job{Sequence: s, order: js.count, target: s.PromptTokens}
 	js.byID[s.ID] = j
 	return j
 }
@@ -259,33 +259,21 @@ func (j *job) hashes(from, to int) []uint64 {
 	return nil
 }
 
-// emit counts n more tokens, the first at first, the last at at, with no more than longest between two of them.
-func (j *job) emit(n int, first, at, longest time.Duration) {
-	if j.generated > 0 {
-		j.gap = max(j.gap, first-j.last)
-	}
-	if n > 1 {
-		j.gap = max(j.gap, longest)
-	}
-	j.generated += n
-	j.last = at
-}
-
-// event describes the job at its last token.
+// event describes the job at the time of its last token.
 func (j *job) event(kind EventKind, at time.Duration) Event {
-	return Event{Kind: kind, ID: j.ID, At: at, CachedTokens: j.cached, Tokens: j.generated, Gap: j.gap}
+	return Event{Kind: kind, ID: j.ID, At: at, CachedTokens: j.cached, Tokens: j.generated}
 }
 
-// tell adds what the last token means to events.
-func (j *job) tell(events []Event) []Event {
+// tell adds to events what a token that came at a time means.
+func (j *job) tell(events []Event, at time.Duration) []Event {
 	if j.generated == 1 {
-		events = append(events, j.event(FirstToken, j.last))
+		events = append(events, j.event(FirstToken, at))
 	}
 	switch {
 	case j.left() == 0:
-		events = append(events, j.event(Done, j.last))
+		events = append(events, j.event(Done, at))
 	case j.EachToken && j.generated > 1:
-		events = append(events, j.event(Token, j.last))
+		events = append(events, j.event(Token, at))
 	}
 	return events
 }

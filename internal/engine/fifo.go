@@ -31,6 +31,7 @@ type fifo struct {
 // stream is a sequence that decodes.
 type stream struct {
 	*job
+	last  time.Duration // its last token
 	next  time.Duration // its next event
 	every time.Duration // between tokens
 }
@@ -65,7 +66,7 @@ func (f *fifo) next() (time.Duration, bool) {
 }
 
 func (f *fifo) submit(now time.Duration, s Sequence) {
-	f.waiting.push(f.add(now, s))
+	f.waiting.push(f.add(s))
 	if !f.loaded && f.cfg.Load > 0 {
 		f.loading, f.end = true, now+f.cfg.Load
 	}
@@ -134,8 +135,8 @@ func (f *fifo) first(now time.Duration) {
 		f.remove(j)
 		return
 	}
-	j.emit(1, now, now, 0)
-	f.events = j.tell(f.events)
+	j.generated = 1
+	f.events = j.tell(f.events, now)
 	if j.left() == 0 {
 		f.remove(j)
 		return
@@ -143,7 +144,7 @@ func (f *fifo) first(now time.Duration) {
 	f.context += j.PromptTokens
 	t := &f.cfg.Timing
 	every := duration((t.Base + t.decode(1, f.context, f.cfg.Blocks*f.cfg.BlockTokens)) * f.pace)
-	s := stream{job: j, every: every}
+	s := stream{job: j, last: now, every: every}
 	s.plan()
 	heap.Push(&f.decoding, s)
 }
@@ -160,9 +161,9 @@ func (s *stream) plan() {
 // token gives the stream that is due its token, or all up to the last.
 func (f *fifo) token() {
 	s := &f.decoding[0]
-	n := int((s.next - s.last) / s.every)
-	s.emit(n, s.last+s.every, s.next, s.every)
-	f.events = s.tell(f.events)
+	s.generated += int((s.next - s.last) / s.every)
+	s.last = s.next
+	f.events = s.tell(f.events, s.last)
 	if s.left() > 0 {
 		s.plan()
 		heap.Fix(&f.decoding, 0)
@@ -178,14 +179,12 @@ func (f *fifo) token() {
 
 func (f *fifo) load(now time.Duration) Load {
 	l := Load{
-		Running: len(f.decoding), Waiting: f.waiting.len(), Blocks: f.cfg.Blocks, PromptTokens: f.prompts, CachedTokens: f.hits,
+		Running: len(f.decoding), Waiting: f.waiting.len(), WaitingTokens: f.waiting.tokens, Blocks: f.cfg.Blocks,
+		PromptTokens: f.prompts, CachedTokens: f.hits,
 	}
 	if f.now != nil {
 		l.Running++
-		l.WaitingTokens = f.now.PromptTokens - f.now.cached
-	}
-	for i := range f.waiting.len() {
-		l.WaitingTokens += f.waiting.at(i).PromptTokens
+		l.WaitingTokens += f.now.PromptTokens - f.now.cached
 	}
 	for _, s := range f.decoding {
 		generated := s.generated

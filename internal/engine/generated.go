@@ -12,7 +12,7 @@ func (e *Engine) Generated(now time.Duration, id uint64) int {
 	switch m := e.model.(type) {
 	case *batching:
 		if j.admitted && j.decoding() {
-			return j.generated + m.now.past(&m.cfg, now)
+			return j.generated + m.decoders.round - j.joined + m.now.past(&m.cfg, now)
 		}
 	case *fifo:
 		for i := range m.decoding {

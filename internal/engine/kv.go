@@ -5,14 +5,12 @@ type memory interface {
 	// admit gives j the memory for its target and finds what is computed already (j.kv, at most target - 1). It fails
 	// without a trace if there is not enough. alone says that nothing else runs, so that no reserve need be kept.
 	admit(j *job, alone bool) bool
-	// room is how many blocks decoding sequences could still get, and need how many j needs to hold so many tokens.
+	// room is how many blocks decoding sequences could still get, and take gives them some. The caller has made sure of the room.
 	room() int
-	need(j *job, tokens int) int
-	// grow gives j the memory for so many tokens. The caller has made sure of the room.
-	grow(j *job, tokens int)
+	take(blocks int)
 	// computed lets others find what j has computed of its prompt.
 	computed(j *job)
-	// release takes j's memory back and keeps what it computed for as long as nothing else needs the place.
+	// release takes back j's memory, which is j.blocks, and keeps what it computed for as long as nothing else needs the place.
 	release(j *job)
 	// usage returns the blocks that running sequences hold, and those that only the cache holds.
 	usage() (used, cached int)
@@ -47,18 +45,11 @@ func (k *blockCache) usage() (used, cached int) { return k.private + k.pinned, k
 
 func (k *blockCache) room() int { return k.capacity - k.private - k.pinned }
 
-func (k *blockCache) need(j *job, tokens int) int {
-	if tokens <= j.blocks*k.blockTokens { // nearly always
-		return 0
-	}
-	return (tokens+k.blockTokens-1)/k.blockTokens - j.blocks
-}
-
 // admit takes all blocks of the target at once: a prompt that is computed in chunks never waits for memory in the middle. The last token
 // is always computed, and with it the block it is in: something must give the first logits.
 func (k *blockCache) admit(j *job, alone bool) bool {
 	m := k.match(j)
-	total := (j.target + k.blockTokens - 1) / k.blockTokens
+	total := blocksOf(j.target, k.blockTokens)
 	left := k.room() - m.idle - (total - m.blocks)
 	if left < 0 || left < k.watermark && !alone {
 		return false
@@ -70,19 +61,14 @@ func (k *blockCache) admit(j *job, alone bool) bool {
 	for i := j.tail; i != 0; i = k.segments[i].parent {
 		k.pin(i)
 	}
-	j.held, j.blocks = m.blocks, m.blocks
+	j.held, j.blocks = m.blocks, total
 	j.kv = m.blocks * k.blockTokens
-	k.grow(j, j.target)
+	k.take(total - m.blocks)
 	return true
 }
 
-func (k *blockCache) grow(j *job, tokens int) {
-	n := k.need(j, tokens)
-	if n == 0 {
-		return
-	}
-	j.blocks += n
-	k.private += n
+func (k *blockCache) take(blocks int) {
+	k.private += blocks
 	k.evict()
 }
 

@@ -1,6 +1,9 @@
 package engine
 
-import "container/list"
+import (
+	"container/list"
+	"math"
+)
 
 // sessionCache is the memory of Legacy: no limit for what runs, and a cache of whole sequences, least recently used first, that is
 // Blocks blocks large. A sequence that continues a cached one takes its place; what two sequences share is counted twice.
@@ -23,7 +26,8 @@ func newSessionCache(c Config) *sessionCache {
 
 func (k *sessionCache) admit(j *job, _ bool) bool {
 	j.kv = k.matched(j) * k.blockTokens
-	k.grow(j, j.target)
+	j.blocks = blocksOf(j.target, k.blockTokens)
+	k.take(j.blocks)
 	return true
 }
 
@@ -37,17 +41,10 @@ func (k *sessionCache) matched(j *job) (n int) {
 	return n
 }
 
-// room and need say that nothing is ever lacking.
-func (k *sessionCache) room() int { return 0 }
+// room says that nothing is ever lacking.
+func (k *sessionCache) room() int { return math.MaxInt }
 
-func (k *sessionCache) need(*job, int) int { return 0 }
-
-func (k *sessionCache) grow(j *job, tokens int) {
-	if n := (tokens + k.blockTokens - 1) / k.blockTokens; n > j.blocks {
-		k.used += n - j.blocks
-		j.blocks = n
-	}
-}
+func (k *sessionCache) take(blocks int) { k.used += blocks }
 
 func (k *sessionCache) computed(j *job) {
 	if j.decoding() {

@@ -256,9 +256,14 @@ func TestBlocksAddUp(t *testing.T) {
 			k := b.mem.(*blockCache)
 			private, refs := 0, map[int32]int32{}
 			for _, j := range b.running {
-				private += j.blocks - j.held
-				if j.blocks*c.BlockTokens < j.kv || j.held*c.BlockTokens > j.kv {
-					t.Fatalf("request %d computed %d tokens, has %d blocks, shares %d", j.ID, j.kv, j.blocks, j.held)
+				kv, blocks := j.kv, j.blocks
+				if j.decoding() {
+					kv += b.decoders.round - j.joined
+					blocks = blocksOf(kv+min(b.now.decodes, 1), c.BlockTokens) // it has what the step that runs needs
+				}
+				private += blocks - j.held
+				if blocks*c.BlockTokens < kv || j.held*c.BlockTokens > kv {
+					t.Fatalf("request %d computed %d tokens, has %d blocks, shares %d", j.ID, kv, blocks, j.held)
 				}
 				at := j.held
 				for i := j.tail; i != 0; i = k.segments[i].parent {
@@ -343,11 +348,15 @@ func TestFirstComeFirstServed(t *testing.T) {
 				return
 			}
 			j := b.running[0]
+			now := j.kv + j.generated
+			if j.decoding() {
+				now += b.decoders.round - j.joined
+			}
 			stalled := c.Scheduler == PrefillFirst && j.decoding() && len(b.now.chunks) > 0
-			if j.ID == oldest && j.kv+j.generated <= progress && !stalled && b.now.steps > 0 && progress >= 0 {
+			if j.ID == oldest && now <= progress && !stalled && b.now.steps > 0 && progress >= 0 {
 				t.Fatalf("request %d stands at %d", oldest, progress)
 			}
-			oldest, progress = j.ID, j.kv+j.generated
+			oldest, progress = j.ID, now
 			if stalled {
 				progress = -1
 			}

@@ -217,44 +217,6 @@ func TestSlow(t *testing.T) {
 	equal(t, run(e), "first 1@1060, done 1@1060")
 }
 
-// TestGap: the longest time between two tokens, also through another's prompt and a preemption.
-func TestGap(t *testing.T) {
-	gaps := func(c Config, seqs ...Sequence) map[uint64]time.Duration {
-		e := newEngine(t, c)
-		for _, s := range seqs {
-			submit(t, e, 0, s)
-		}
-		got := map[uint64]time.Duration{}
-		for at, ok := e.Next(); ok; at, ok = e.Next() {
-			for _, ev := range e.Step(at) {
-				if ev.Kind == Done {
-					got[ev.ID] = ev.Gap
-				}
-			}
-		}
-		return got
-	}
-	if got := gaps(plain(nil), seq(1, 50, 3), seq(2, 20, 2)); got[1] != 32*ms || got[2] != 14*ms {
-		t.Errorf("mixed: %v, want 32 and 14 ms", got)
-	}
-	c := plain(func(c *Config) { c.Scheduler = PrefillFirst })
-	if got := gaps(c, seq(1, 50, 3), seq(2, 150, 2)); got[1] != 184*ms || got[2] != 14*ms {
-		t.Errorf("prefill first: %v, want 184 and 14 ms", got)
-	}
-	c = plain(func(c *Config) { c.Blocks = 4 })
-	if got := gaps(c, seq(1, 15, 8), seq(2, 15, 8)); got[1] != 27*ms || got[2] != 54*ms {
-		t.Errorf("preemption: %v, want 27 ms and from 108 to 162", got)
-	}
-	c = plain(func(c *Config) { c.Timing.Context = 1e-3 })
-	if got := gaps(c, seq(1, 50, 4)); got[1] != 65*ms {
-		t.Errorf("context: %v, want the last step's 12 + 53 ms", got)
-	}
-	c = plain(func(c *Config) { c.Scheduler = FIFO })
-	if got := gaps(c, seq(1, 50, 4), seq(2, 50, 1)); got[1] != 12*ms || got[2] != 0 {
-		t.Errorf("FIFO: %v, want 12 and 0 ms", got)
-	}
-}
-
 func TestSlots(t *testing.T) {
 	c := plain(func(c *Config) { c.Scheduler, c.StepTokens, c.MicroBatch = Slots, 2048, 40 })
 	f := func(name string, want int, before []Sequence, s Sequence) {

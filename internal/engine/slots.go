@@ -1,11 +1,14 @@
 package engine
 
+import "math"
+
 // slotCaches is llama.cpp's memory: a fixed number of slots of equal size, each with the last sequence that ran in it. An idle slot
 // gives what its sequence and the new one share from the start, in whole blocks; nothing is shared between slots.
 type slotCaches struct {
 	blockTokens int
 	slots       []slot
 	clock       uint64
+	used        int // blocks of busy slots
 }
 
 // slot is the place of one sequence.
@@ -13,7 +16,7 @@ type slot struct {
 	busy   bool
 	freed  uint64   // when it became idle, in the count of all releases
 	chain  []uint64 // hashes of the full blocks that it holds
-	blocks int      // that it holds, with the last that may not be full
+	blocks int      // that it holds while it is idle, with the last that may not be full
 }
 
 // minSimilarity is the share of a prompt that a slot must hold to be taken for it, and not the slot that was idle for the longest time
@@ -50,8 +53,8 @@ func (k *slotCaches) admit(j *job, _ bool) bool {
 	s.chain = s.chain[:shared]
 	j.slot = best
 	j.kv = min(shared*k.blockTokens, j.target-1) // the last token is always computed: it gives the first logits
-	s.blocks = 0
-	k.grow(j, j.target)
+	j.blocks = blocksOf(j.target, k.blockTokens)
+	k.take(j.blocks)
 	return true
 }
 
@@ -65,15 +68,10 @@ func (k *slotCaches) shared(s *slot, j *job) int {
 	return len(s.chain)
 }
 
-// room and need say that nothing is ever lacking: a slot has its own memory, and what does not fit in it was refused.
-func (k *slotCaches) room() int { return 0 }
+// room says that nothing is ever lacking: a slot has its own memory, and what does not fit in it was refused.
+func (k *slotCaches) room() int { return math.MaxInt }
 
-func (k *slotCaches) need(*job, int) int { return 0 }
-
-func (k *slotCaches) grow(j *job, tokens int) {
-	s := &k.slots[j.slot]
-	s.blocks = max(s.blocks, (tokens+k.blockTokens-1)/k.blockTokens)
-}
+func (k *slotCaches) take(blocks int) { k.used += blocks }
 
 func (k *slotCaches) computed(j *job) {
 	s := &k.slots[j.slot]
@@ -91,17 +89,16 @@ func (k *slotCaches) release(j *job) {
 	s := &k.slots[j.slot]
 	k.clock++
 	s.busy, s.freed = false, k.clock
-	s.blocks = (j.kv + k.blockTokens - 1) / k.blockTokens
-	j.kv = 0
+	s.blocks = blocksOf(j.kv, k.blockTokens)
+	k.used -= j.blocks
+	j.kv, j.blocks = 0, 0
 }
 
 func (k *slotCaches) usage() (used, cached int) {
 	for i := range k.slots {
-		if s := &k.slots[i]; s.busy {
-			used += s.blocks
-		} else {
+		if s := &k.slots[i]; !s.busy {
 			cached += s.blocks
 		}
 	}
-	return used, cached
+	return k.used, cached
 }

@@ -160,11 +160,12 @@ func TestCacheIsBlocks(t *testing.T) {
 				switch r.IntN(3) {
 				case 0: // more of the prompt, and then of the output
 					h.kv = min(h.kv+r.IntN(30), h.target)
-					if h.kv == h.target && k.need(h.job, h.target+1) <= k.room() && h.target < h.PromptTokens+h.OutputTokens-1 {
-						before := h.blocks
+					more := blocksOf(h.target+1, blockTokens) - h.blocks
+					if h.kv == h.target && more <= k.room() && h.target < h.PromptTokens+h.OutputTokens-1 {
 						h.target++
-						k.grow(h.job, h.target)
-						p.private += h.blocks - before
+						h.blocks += more
+						k.take(more)
+						p.private += more
 						p.evict()
 					}
 					if full := h.kv / blockTokens; full <= len(h.Prompt) {
