@@ -84,9 +84,10 @@ func (x *Exchange) judge(f *flight, end *End) {
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "shutdown", "the balancer shut down"
 		end.Class, end.Held, end.Broken = llm.None, false, true
 	default:
-		// Our own timeouts count against the deployment, but not a shorter one that the client chose.
+		// Our own timeouts count against the deployment, but not a shorter one that the client chose, nor one that had passed
+		// for the most part when the attempt began: under overload all who waited end like that.
 		o.Verdict = route.DeploymentFault
-		if f.stopped == "deadline" && x.plan.ClientDeadline > 0 && x.deadline() == x.plan.ClientDeadline {
+		if d := x.deadline(); f.stopped == "deadline" && (d == x.plan.ClientDeadline || f.lease.Begun().Sub(x.rec.Started) > d/2) {
 			o.Verdict = route.NotDeploymentFault
 		}
 		end.Class, end.Held, end.Broken = llm.Timeout, false, true
@@ -178,7 +179,7 @@ func (x *Exchange) sooner(last *End) bool {
 // awaited reports whether a deployment has asked to be left alone, for its model is being loaded or a limit is reached: then
 // there is something to wait for, and that another one is not there is not what a client should hear.
 func (x *Exchange) awaited() bool {
-	return x.failed != nil && slices.ContainsFunc(x.failed.Decision.Candidates, func(c route.Candidate) bool { return c.Cut == route.CutCooling })
+	return x.failed != nil && slices.ContainsFunc(x.failed.Decision.CutCounts(), func(c route.CutCount) bool { return c.Cut == route.CutCooling })
 }
 
 // misleads reports whether upstream's answer says that it does not know the model, while another deployment has failed in

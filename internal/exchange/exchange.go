@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"slices"
 	"time"
 
 	"evenkeel/internal/llm"
@@ -189,8 +190,7 @@ func (x *Exchange) Close(now time.Time) {
 		return
 	}
 	if x.ticket != nil {
-		x.ticket.Cancel(now)
-		x.ticket = nil
+		x.unqueue(now)
 	}
 	for lane := range lanes {
 		if x.flights[lane].lease != nil {
@@ -252,6 +252,7 @@ func (x *Exchange) try(now time.Time) {
 		return
 	}
 	x.charged = again
+	back := -1 // the first model of which a deployment is left that was tried, and is well
 	for {
 		q := route.Query{Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Tried: x.tried, Away: x.away, Until: x.until(), Lease: &x.leases[0]}
 		if x.draw == 0 {
@@ -272,14 +273,16 @@ func (x *Exchange) try(now time.Time) {
 			x.dispatch(now, Main, lease)
 			return
 		}
+		if back < 0 && slices.ContainsFunc(refusal.Decision.CutCounts(), func(c route.CutCount) bool { return c.Cut == route.CutTried }) {
+			back = x.model
+		}
 		if !x.refused(refusal) {
 			break
 		}
 	}
-	if again {
-		x.budget.refund()
-	}
-	if x.mayPause(now) {
+	x.uncharge()
+	if back >= 0 && x.mayPause(now) {
+		x.model, x.rec.Depth = back, back
 		x.state, x.pauseUntil = paused, now.Add(x.pause)
 		x.pause *= pauseFactor
 		x.act(Action{Kind: Wait})
@@ -301,18 +304,9 @@ func (x *Exchange) refused(f *route.Refusal) bool {
 	return true
 }
 
-// mayPause reports whether the deployment that failed last is the only one left and well enough to be
-// tried once more after a pause.
+// mayPause reports whether there is time for a pause before the deployment that failed is tried once more.
 func (x *Exchange) mayPause(now time.Time) bool {
-	if x.last == nil || x.last.Once || x.failed == nil || now.Add(x.pause).After(x.rec.Started.Add(x.deadline())) && x.deadline() > 0 {
-		return false
-	}
-	for _, c := range x.failed.Decision.Candidates {
-		if c.Cut == route.CutTried {
-			return true
-		}
-	}
-	return false
+	return x.last != nil && !x.last.Once && (x.deadline() == 0 || !now.Add(x.pause).After(x.until()))
 }
 
 func (x *Exchange) granted(now time.Time) {
@@ -326,9 +320,7 @@ func (x *Exchange) granted(now time.Time) {
 		x.dispatch(now, Main, lease)
 	case refusal != nil:
 		x.endWait(now)
-		if x.charged {
-			x.budget.refund() // try takes it again
-		}
+		x.uncharge() // try takes it again
 		if x.refused(refusal) {
 			x.try(now)
 			return
@@ -342,6 +334,21 @@ func (x *Exchange) endWait(now time.Time) {
 	x.ticket = nil
 }
 
+// unqueue leaves the queue without a lease.
+func (x *Exchange) unqueue(now time.Time) {
+	x.ticket.Cancel(now)
+	x.endWait(now)
+	x.uncharge()
+}
+
+// uncharge gives back what the present try took from the budget, since nothing came of it.
+func (x *Exchange) uncharge() {
+	if x.charged {
+		x.charged = false
+		x.budget.refund()
+	}
+}
+
 // timer acts on the deadline that passed, if one did.
 func (x *Exchange) timer(now time.Time) {
 	at := x.Wake()
@@ -350,8 +357,7 @@ func (x *Exchange) timer(now time.Time) {
 	}
 	switch x.state {
 	case waiting:
-		x.ticket.Cancel(now)
-		x.endWait(now)
+		x.unqueue(now)
 		x.giveUp(now)
 	case paused:
 		if x.deadlinePassed(now) {
@@ -368,8 +374,7 @@ func (x *Exchange) timer(now time.Time) {
 func (x *Exchange) left(now time.Time) {
 	switch x.state {
 	case waiting:
-		x.ticket.Cancel(now)
-		x.endWait(now)
+		x.unqueue(now)
 		x.conclude(now, ClientGone, nil)
 	case paused, fresh:
 		x.conclude(now, ClientGone, nil)
@@ -389,8 +394,7 @@ func (x *Exchange) leaveBudget() {
 func (x *Exchange) shutdown(now time.Time) {
 	switch x.state {
 	case waiting:
-		x.ticket.Cancel(now)
-		x.endWait(now)
+		x.unqueue(now)
 		x.conclude(now, Failed, shuttingDown())
 	case paused, fresh:
 		x.conclude(now, Failed, shuttingDown())

@@ -1,0 +1,88 @@
+package exchange
+
+import (
+	"testing"
+	"time"
+
+	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
+)
+
+// occupy takes the only room of a deployment and returns what gives it back.
+func (b *bench) occupy(id string) func() {
+	b.t.Helper()
+	l, refusal := b.router.Pick(b.now, route.Query{Model: "m", Facts: &route.Facts{Model: "m", Pin: id}})
+	if refusal != nil {
+		b.t.Fatalf("no room at %s: %v", id, refusal.Kind)
+	}
+	return func() { l.Done(b.now, route.Outcome{Class: "client_gone"}) }
+}
+
+// TestRetryThatOnlyWaitedCostsNothing: a retry that waits for room until the client leaves, the deadline passes or the
+// process ends was never made, so the budget has it again.
+func TestRetryThatOnlyWaitedCostsNothing(t *testing.T) {
+	f := func(name string, ending func(b *bench)) {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 2, route.Limits{InFlight: 1}))
+			defer func(free func()) { free(); b.idle() }(b.occupy("b-m/m"))
+			b.do(Event{Kind: Started}, Dispatch)
+			full := b.budget.parts
+			b.do(ended(llm.ServerError), Wait)
+			if b.budget.parts != full-part {
+				t.Fatalf("%d parts left of %d while the retry waits, want one retry less", b.budget.parts, full)
+			}
+			ending(b)
+			b.x.Close(b.now)
+			if b.budget.parts != full {
+				t.Errorf("%d parts left of %d after a retry that was not made", b.budget.parts, full)
+			}
+		})
+	}
+	f("the client leaves", func(b *bench) { b.do(Event{Kind: Gone}, Finish) })
+	f("the deadline passes", func(b *bench) { b.after(60*time.Second).do(Event{Kind: Timer}, Commit, Finish) })
+	f("the process ends", func(b *bench) { b.do(Event{Kind: Shutdown}, Fail) })
+	f("the shell panics", func(*bench) {})
+}
+
+// TestDeadlineOfWhoWaitedLong: who waited for most of its deadline before a deployment was given to it says nothing about
+// that deployment when the rest of the time is too short. Under overload all are like that, and would take it out.
+func TestDeadlineOfWhoWaitedLong(t *testing.T) {
+	f := func(waited time.Duration, want route.Verdict) {
+		t.Helper()
+		plan := Plan{Deadlines: Deadlines{Deadline: 10 * time.Second, FirstToken: 30 * time.Second}}
+		b := newBench(t, plan, route.Facts{Stream: true}, pool(t, "m", 1, route.Limits{InFlight: 1}))
+		free := b.occupy("a-m/m")
+		b.do(Event{Kind: Started}, Wait)
+		b.after(waited)
+		free()
+		b.do(Event{Kind: Granted}, Dispatch)
+		b.now = epoch.Add(10 * time.Second)
+		b.do(Event{Kind: Timer}, Cancel)
+		if f := b.do(ended(llm.None), Fail)[0].Failure; f.Status != 504 || f.Code != "evenkeel_deadline_exceeded" {
+			t.Errorf("failure %+v", f)
+		}
+		if got := b.result(Failed).Last().Outcome.Verdict; got != want {
+			t.Errorf("after a wait of %v the verdict is %v, want %v", waited, got, want)
+		}
+	}
+	f(8*time.Second, route.NotDeploymentFault)
+	f(4*time.Second, route.DeploymentFault)
+}
+
+// TestFallbackThatIsOutTakesNoRetry: the only deployment of a model is tried again after a pause also where the model has
+// a fallback, if that is out: else a chain would make a model less reliable.
+func TestFallbackThatIsOutTakesNoRetry(t *testing.T) {
+	plan := Plan{Models: []string{"m", "n"}, Repeatable: true}
+	b := newBench(t, plan, route.Facts{}, pool(t, "m", 1, route.Limits{}), pool(t, "n", 1, route.Limits{}))
+	b.router.Observe(b.now, route.Scope{Kind: route.EndpointScope, Name: "a-n", URL: "http://a-n"}, false)
+	b.do(Event{Kind: Started}, Dispatch)
+	b.do(ended(llm.ServerError), Wait)
+	b.after(firstPause).do(Event{Kind: Timer}, Dispatch)
+	if got := b.lease.Deployment().Model; got != "m" {
+		t.Errorf("dispatched to model %s", got)
+	}
+	b.do(ended(llm.None), Commit, Finish)
+	if r := b.result(Complete); r.Depth != 0 || r.Model != "m" || len(r.Attempts) != 2 {
+		t.Errorf("depth %d, model %s, %d attempts", r.Depth, r.Model, len(r.Attempts))
+	}
+}
