@@ -20,12 +20,19 @@ func PerMinute(n int) Bucket {
 	return Bucket{size: float64(n), rate: float64(n) / 60, level: float64(n)}
 }
 
-// SetPerMinute changes the limit to n units per minute. What was used stays used: a level keeps its distance from full.
+// SetPerMinute changes the limit to n units per minute. What was used stays used: a level keeps its distance from full. But
+// a lower limit makes nobody wait longer than a minute for what was allowed before.
 func (b *Bucket) SetPerMinute(now time.Time, n int) {
 	b.Take(now, 0) // what came until now came at the old rate
-	used := b.size - b.level
+	used, debt := b.size-b.level, 0.0
+	if b.Limited() {
+		debt = -b.level / b.rate // seconds
+	}
 	b.size, b.rate = float64(n), float64(n)/60
 	b.level = b.size - used
+	if b.Limited() {
+		b.level = max(b.level, -b.rate*max(debt, 60))
+	}
 }
 
 // Limited reports whether there is a limit.

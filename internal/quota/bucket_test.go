@@ -62,9 +62,26 @@ func TestBucketKeepsWhatWasUsed(t *testing.T) {
 		t.Errorf("left %v of 100 after 50 were used, want 50", b.Left(start))
 	}
 	b.SetPerMinute(start, 20)
-	if b.Left(start) != -30 {
-		t.Errorf("left %v of 20 after 50 were used, want -30", b.Left(start))
+	if b.Left(start) != -20 {
+		t.Errorf("left %v of 20 after 50 were used, want -20", b.Left(start))
 	}
+}
+
+// TestBucketWhoseLimitIsLoweredFar: what was used at a hundred times the rate is not waited for at the new one.
+func TestBucketWhoseLimitIsLoweredFar(t *testing.T) {
+	f := func(limit int, used float64, lowered int, want time.Duration) {
+		t.Helper()
+		b := PerMinute(limit)
+		b.Take(start, used)
+		b.SetPerMinute(start, lowered)
+		if got := b.Wait(start, 0).Round(time.Millisecond); got != want {
+			t.Errorf("after %v of %d were used, %d a minute are waited for %v, want %v", used, limit, lowered, got, want)
+		}
+	}
+	f(800_000, 400_000, 8_000, time.Minute)
+	f(800_000, 4_000, 8_000, 0)
+	f(600, 1800, 60, 2*time.Minute) // a debt takes as long as it would have taken
+	f(60, 120, 600, 0)              // and no longer at a higher limit
 }
 
 // TestBucketRefillsAtTheOldRateUntilTheLimitChanges: a lower limit does not slow down what has come back already.
