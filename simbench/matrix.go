@@ -105,7 +105,6 @@ func matrix() []spec {
 	add("multi-turn", false, 8, batching, .5, .7)
 	add("multi-turn", false, 4, one("vllm-2048"), .5)
 	add("multi-turn", false, 16, one("vllm-8192"), .7)
-	add("reasoning", false, 8, one("fifo"), .7)
 	add("reasoning", false, 8, batching, .7, .9)
 	add("reasoning", false, 16, one("vllm-8192"), .9)
 	add("bursty", false, 8, one("vllm-8192"), .7)
