@@ -13,8 +13,8 @@ import (
 func (s *Stream) readChat(name, data []byte) (v verdict) {
 	sc := scanner{b: data}
 	known, isError := false, string(name) == "error"
-	var kind []byte // of an error that is a bare text (TGI)
-	if !sc.enter('{') {
+	var kind []byte                                          // of an error that is a bare text (TGI)
+	if !sc.enter('{') && !(sc.enter('[') && sc.enter('{')) { // Gemini puts an error into a list
 		if isError {
 			return verdict{err: errorText(data)}
 		}

@@ -28,7 +28,7 @@ func TestStartListChat(t *testing.T) {
 	f(choice(`"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":""}}]}`), true, true, false, 1)
 	f(choice(`"delta":{},"finish_reason":"stop"`), false, true, true, 0)
 	f(choice(`"delta":{"content":"x"},"finish_reason":"length"`), true, true, true, 1)
-	f("[DONE]", false, true, true, 0)
+	f("[DONE]", false, false, false, 0)
 	f(usage, false, false, false, 0)
 	f(`{"something":"else"}`, true, true, false, 1)
 	f(`{"message":"text"}`, true, true, false, 1)

@@ -21,16 +21,17 @@ const maxLine = maxEvent + 16
 
 // event gathers the fields of the current event.
 type event struct {
-	open    bool // an event: or data: line was seen since the last blank line
-	at      int  // where that line begins, in bytes since the start
-	name    [maxEventName]byte
-	nameLen int
-	data    []byte // joined by LF, as far as seen
-	lines   int    // data lines seen
-	inPiece bool   // data lies in the piece being fed, else in buf
-	buf     []byte
-	big     bool // data is over maxEvent and goes through the probe
-	probe   probe
+	open       bool // an event: or data: line was seen since the last blank line
+	at         int  // where that line begins, in bytes since the start
+	name       [maxEventName]byte
+	nameLen    int
+	data       []byte // joined by LF, as far as seen
+	lines      int    // data lines seen
+	errorField bool   // data came in a field named error
+	inPiece    bool   // data lies in the piece being fed, else in buf
+	buf        []byte
+	big        bool // data is over maxEvent and goes through the probe
+	probe      probe
 }
 
 // Feed takes the next bytes exactly as they were read. They may be cut anywhere.
@@ -145,8 +146,12 @@ func (s *Stream) line(piece []byte, size int) {
 	case fieldEvent:
 		s.begin(start)
 		s.event.nameLen = copy(s.event.name[:], value)
-	case fieldData:
+	case fieldData, fieldError:
 		s.begin(start)
+		if kind == fieldError {
+			s.event.errorField = true
+			s.event.nameLen = copy(s.event.name[:], "error")
+		}
 		if !probed {
 			s.addData(value, carried)
 		}
@@ -172,6 +177,7 @@ const (
 	fieldID // id: or retry:
 	fieldEvent
 	fieldData
+	fieldError // data, of an event named so
 	fieldUnknown
 )
 
@@ -201,6 +207,8 @@ func (s *Stream) field(line []byte) (fieldKind, []byte) {
 		return fieldData, value
 	case "event":
 		return fieldEvent, value
+	case "error":
+		return fieldError, value
 	case "":
 		return fieldComment, nil
 	case "id", "retry":
@@ -274,5 +282,5 @@ func (s *Stream) dispatch() {
 	case len(e.data) > 0: // an event without data is none
 		s.apply(s.read(e.name[:e.nameLen], e.data))
 	}
-	e.open, e.nameLen, e.data, e.lines, e.inPiece, e.big = false, 0, nil, 0, false, false
+	e.open, e.nameLen, e.data, e.lines, e.errorField, e.inPiece, e.big = false, 0, nil, 0, false, false, false
 }

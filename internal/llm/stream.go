@@ -43,7 +43,9 @@ type Stream struct {
 	done, terminal           bool
 	seenChoices, endChoices  uint64 // bit set by a choice's index: has begun, has a finish_reason
 	err                      *UpstreamError
-	errAt                    int // where its event begins
+	errAt                    int  // where its event begins
+	unheard                  bool // it came in a field of its own
+	doneAt                   int  // where the event of done begins
 	usage                    usageCounts
 	model, fingerprint       string
 	sequence                 int // sequence_number to come, responses API
@@ -116,6 +118,10 @@ func (s *Stream) Err() *UpstreamError { return s.err }
 // ErrAt returns the number of bytes that came before the event of Err.
 func (s *Stream) ErrAt() int { return s.errAt }
 
+// Unheard reports whether Err came in a field named error, as llama.cpp of before October 2025 sends it: who reads events
+// passes over it.
+func (s *Stream) Unheard() bool { return s.unheard }
+
 // Terminal reports whether the answer is whole: every choice begun has its finish reason, or a final event was seen. A
 // failed answer can be terminal too, so ask Err first.
 func (s *Stream) Terminal() bool {
@@ -125,8 +131,11 @@ func (s *Stream) Terminal() bool {
 // Finished returns how many choices have their finish reason (of the first 64).
 func (s *Stream) Finished() int { return bits.OnesCount64(s.endChoices) }
 
-// Done reports whether the very last marker was seen, so that nothing more is expected.
+// Done reports whether the very last marker was seen, so that nothing more is expected. Without Terminal nothing came before it.
 func (s *Stream) Done() bool { return s.done }
+
+// DoneAt returns the number of bytes that came before the event of Done.
+func (s *Stream) DoneAt() int { return s.doneAt }
 
 // Usage returns the last numbers reported.
 func (s *Stream) Usage() Usage { return s.usage.usage() }
@@ -167,7 +176,7 @@ func (s *Stream) read(name, data []byte) verdict {
 		if s.api.Name == "messages" || s.api.Name == "responses" { // they have an end of their own, after which some servers add it
 			return verdict{done: s.terminal}
 		}
-		return verdict{terminal: true, done: true}
+		return verdict{terminal: s.content || s.endChoices != 0, done: true}
 	}
 	switch s.api.Name {
 	case "messages":
@@ -214,10 +223,12 @@ func (s *Stream) kindVerdict(kind []byte) verdict {
 // apply takes an event's verdict into account.
 func (s *Stream) apply(v verdict) {
 	s.terminal = s.terminal || v.terminal
-	s.done = s.done || v.done
+	if v.done && !s.done {
+		s.done, s.doneAt = true, s.event.at
+	}
 	if v.err != nil {
 		if s.err == nil {
-			s.err, s.errAt = v.err, s.event.at
+			s.err, s.errAt, s.unheard = v.err, s.event.at, s.event.errorField
 		}
 	} else {
 		s.content = s.content || v.content

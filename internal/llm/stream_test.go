@@ -181,6 +181,85 @@ func TestCase04MultiLineDataAndNoSpace(t *testing.T) {
 	}
 }
 
+// [DONE] with nothing before it is no answer.
+func TestDoneAlone(t *testing.T) {
+	f := func(text string, terminal bool) {
+		t.Helper()
+		_, got := run(t, chatAPI, SSE, text)
+		if got.Terminal != terminal || !got.Done || got.Err != "" || got.Release != (terminal || got.Content) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+	f(sse("\n", "[DONE]"), false)
+	f(": hi\n\n"+sse("\r\n", role, "[DONE]"), false)
+	f(sse("\n", role, usage, "[DONE]"), false)
+	f(sse("\n", role, finish, "[DONE]"), true)
+	f(sse("\n", delta("a"), "[DONE]"), true)
+	s := NewStream(chatAPI, SSE)
+	s.Feed([]byte(sse("\n", role, "[DONE]")))
+	if want := len(sse("\n", role)); s.DoneAt() != want {
+		t.Errorf("[DONE] begins at %d, want %d", s.DoneAt(), want)
+	}
+}
+
+// llama.cpp of before October 2025 sends an error of a stream in a field of that name, and then [DONE].
+func TestErrorField(t *testing.T) {
+	f := func(text string, want UpstreamError, unheard bool) {
+		t.Helper()
+		_, got := run(t, chatAPI, SSE, text)
+		if got.Err != fmt.Sprintf("%+v", want) {
+			t.Errorf("%s: %s, want %+v", text, got.Err, want)
+		}
+		m := NewStream(chatAPI, SSE)
+		m.Feed([]byte(text))
+		m.End()
+		if m.Unheard() != unheard || m.ErrAt() != strings.Index(text, "error") {
+			t.Errorf("%s: unheard %v, at %d", text, m.Unheard(), m.ErrAt())
+		}
+	}
+	full := UpstreamError{Status: 400, Type: "invalid_request_error", Code: "400", Message: "the request exceeds the available context size"}
+	const object = `{"code":400,"message":"the request exceeds the available context size","type":"invalid_request_error"}`
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		f("error: "+object+end+end+"data: [DONE]"+end+end, full, true)
+		f(sse(end, role, delta("x"))+"error:"+object+end+end, full, true)
+		f("error: "+object, full, true)
+	}
+	if _, got := run(t, chatAPI, SSE, "error: {\"message\":\""+strings.Repeat("x", 2*maxEvent)+"\"}\n\n"); got.Err == "" {
+		t.Errorf("a large one: %+v", got)
+	}
+	m := NewStream(chatAPI, SSE)
+	m.Feed([]byte("error: " + object + "\n\n"))
+	m.Reset(chatAPI, SSE)
+	m.Feed([]byte(sse("\n", delta("x"))))
+	if m.Err() != nil || m.Unheard() || !m.Content() {
+		t.Errorf("after Reset: %+v", factsOf(m))
+	}
+}
+
+// Errors that other servers than OpenAI put into events of chat.
+func TestChatErrorShapes(t *testing.T) {
+	f := func(data string, want UpstreamError) {
+		t.Helper()
+		for _, before := range []string{"", sse("\n", role), sse("\n", role, delta("x"))} {
+			_, got := run(t, chatAPI, SSE, before+sse("\n", data, "[DONE]"))
+			if got.Err != fmt.Sprintf("%+v", want) {
+				t.Errorf("%s: %s, want %+v", data, got.Err, want)
+			}
+		}
+	}
+	f(`[{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}]`, UpstreamError{Status: 503, Code: "503", Message: "The model is overloaded."}) // Gemini
+	f(`{"error":"Model is overloaded","error_type":"overloaded"}`, UpstreamError{Type: "overloaded", Message: "Model is overloaded"})                                       // TGI
+	f(`{"id":"x","choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"gone"}}]}`,
+		UpstreamError{Status: 502, Code: "502", Message: "gone"}) // OpenRouter
+	f(`{"error":{"code":502,"message":"gone"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`, UpstreamError{Status: 502, Code: "502", Message: "gone"})
+	f(`{"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}`, UpstreamError{Message: `finish_reason "abort"`})
+	for _, fine := range []string{`[1,2]`, `[{"index":0}]`, `{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null,"error":null}],"error":null}`} {
+		if _, got := run(t, chatAPI, SSE, sse("\n", fine)); got.Err != "" || !got.Content {
+			t.Errorf("%s: %+v", fine, got)
+		}
+	}
+}
+
 func TestCase05StreamEndings(t *testing.T) {
 	whole := sse("\n", role, delta("a"), finish, usage)
 	f := func(name, text string, done bool) {

@@ -259,7 +259,7 @@ func (r *reply) took(plain []byte, err error) *exchange.End {
 func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 	c, s := r.c, r.events
 	s.Feed(plain)
-	if r.eof && r.cutShort() {
+	if (r.eof || s.Done() && !s.Terminal()) && r.cutShort() {
 		end := r.end(false, true)
 		end.Class = llm.Truncated
 		return r.broke(end, errTruncated)
@@ -283,7 +283,7 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 	}
 	switch {
 	case s.Done() || r.committed && s.Err() != nil:
-		return r.end(true, r.withheld)
+		return r.end(true, r.withheld || s.Unheard())
 	case err == nil:
 		return nil
 	case !r.eof:
@@ -306,10 +306,18 @@ func (r *reply) withhold(plain []byte) {
 		text = plain
 	}
 	if class, _ := r.judge(failed); !r.private(class, text) {
+		if r.events.Unheard() && r.events.Done() && class.Retryable() { // the client would hear of the end alone
+			r.dropFrom(r.events.DoneAt())
+		}
 		return
 	}
 	r.withheld, r.eof = true, true // nothing that is left waits for the end of its line
-	from := len(r.buf) - (r.total - r.events.ErrAt())
+	r.dropFrom(r.events.ErrAt())
+}
+
+// dropFrom drops what was received from a byte on that begins an event, as far as it was not sent.
+func (r *reply) dropFrom(at int) {
+	from := len(r.buf) - (r.total - at)
 	switch {
 	case r.src.raw():
 		r.buf = r.buf[:r.start]
@@ -327,8 +335,8 @@ func (r *reply) private(class llm.Class, text []byte) bool {
 	return class == llm.Auth || class == llm.Exhausted || r.endpoint.Leaks(r.res.Header, text)
 }
 
-// cutShort ends the stream's meter and reports whether the stream ended without its last event, though HTTP
-// calls it whole. What came of an unfinished line is dropped then: it is half an event.
+// cutShort ends the stream's meter and reports whether the stream ended without its last event, or with nothing before
+// that, though HTTP calls it whole. What came of an unfinished line is dropped then: it is half an event.
 func (r *reply) cutShort() bool {
 	s := r.events
 	tail, content, released := s.Tail(), s.Content(), s.Release()
@@ -337,7 +345,10 @@ func (r *reply) cutShort() bool {
 	if !r.c.api.Streams || complete || s.Err() != nil || r.src.blind {
 		return false
 	}
-	if !r.src.raw() {
+	switch {
+	case s.Done(): // nothing came before it: a client would take it for the end of an answer
+		r.dropFrom(s.DoneAt())
+	case !r.src.raw():
 		r.buf = r.buf[:max(len(r.buf)-tail, r.start)]
 	}
 	switch { // what came in the same piece as the end
@@ -408,7 +419,8 @@ func (r *reply) end(held, broken bool) *exchange.End {
 	// account may be empty or whose engine may fail on this very prompt. Another one may take the request.
 	e.Once = e.Class.Retryable() && strings.EqualFold(first(r.res.Header, "X-Should-Retry"), "false")
 	if held && (r.res.StatusCode >= 300 || failed != nil) {
-		e.Held = !r.withheld && !r.private(e.Class, r.src.readable(r.buf))
+		unheard := streamed && r.events.Unheard() && e.Class.Retryable()
+		e.Held = !r.withheld && !unheard && !r.private(e.Class, r.src.readable(r.buf))
 	}
 	o := &e.Outcome
 	o.Reported = usage.Reported

@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"evenkeel/internal/exchange"
+	"evenkeel/internal/route"
+)
+
+// failsOver demands that an answer of the first endpoint counts against it and that the second one's reaches the client.
+func failsOver(t *testing.T, path, body, class string, first, second upstreamHandler, want string) {
+	t.Helper()
+	var b atomic.Int32
+	w := newWorld(t, options{}, first, counted(&b, second))
+	if a := w.post(path, body); a.status != 200 || !strings.Contains(a.body, want) || a.err != nil {
+		t.Errorf("client got %d %q (%v)", a.status, a.body, a.err)
+	}
+	r := w.record(1)
+	if o := r.Attempts[0].Outcome; b.Load() != 1 || o.Verdict != route.DeploymentFault || o.Class != class {
+		t.Errorf("b asked %d times; the first attempt: %+v, want %s", b.Load(), o, class)
+	}
+	w.idle()
+}
+
+// TestAnswersThatHoldNone: a good status with nothing in it that a model said, or with an error somewhere, is none.
+func TestAnswersThatHoldNone(t *testing.T) {
+	text := func(kind, body string) upstreamHandler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", kind)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for name, c := range map[string]struct {
+		class string
+		first upstreamHandler
+	}{
+		"choices null":          {"truncated", jsonAnswer(200, `{"id":"x","choices":null,"usage":null}`)},
+		"blanks":                {"truncated", jsonAnswer(200, "\n\n")},
+		"no JSON":               {"truncated", jsonAnswer(200, "Internal Server Error")},
+		"a proxy's words":       {"truncated", text("text/plain", "upstream connect error or disconnect/reset before headers")},
+		"a page":                {"truncated", text("application/xhtml+xml", "<html>login</html>")},
+		"an error in a choice":  {"server_error", jsonAnswer(200, `{"choices":[{"index":0,"finish_reason":"error","message":{"content":""},"error":{"code":502,"message":"gone"}}]}`)},
+		"a failed finish":       {"server_error", jsonAnswer(200, `{"choices":[{"index":0,"finish_reason":"abort","message":{"content":"ha"}}]}`)},
+		"the engine failed":     {"server_error", jsonAnswer(424, `{"error":"Request failed during generation: out of memory","error_type":"generation"}`)},
+		"no capacity, by Groq":  {"overloaded", jsonAnswer(498, `{"error":{"message":"Flex tier capacity exceeded","code":"capacity_exceeded"}}`)},
+		"choices null, in gzip": {"truncated", gzipped("application/json", 200, `{"choices":null}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failsOver(t, "/v1/chat/completions", chatBody, c.class, c.first, jsonAnswer(200, goodJSON), goodJSON)
+		})
+	}
+}
+
+// TestStreamsThatHoldNone: the same for streams.
+func TestStreamsThatHoldNone(t *testing.T) {
+	field := `error: {"code":500,"message":"boom","type":"server_error"}` + "\n\n" // llama.cpp of before October 2025
+	for name, c := range map[string]struct{ class, stream string }{
+		"[DONE] alone":           {"truncated", doneEvent},
+		"[DONE] after the role":  {"truncated", ": c\n\n" + roleEvent + doneEvent},
+		"[DONE] without its end": {"truncated", roleEvent + "data: [DONE]"},
+		"an error field":         {"server_error", field + doneEvent},
+		"one after the role":     {"server_error", roleEvent + strings.ReplaceAll(field, "\n", "\r\n") + doneEvent},
+		"an error in a list":     {"overloaded", `data: [{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}]` + "\n\n"},
+		"an error in a choice":   {"server_error", `data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"x"}}]}` + "\n\n" + doneEvent},
+		"TGI is busy":            {"overloaded", `data: {"error":"Model is overloaded","error_type":"overloaded"}` + "\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failsOver(t, "/v1/chat/completions", streamBody, c.class, sse(c.stream), sse(healthy), healthy)
+		})
+	}
+}
+
+// TestDoneAfterTheRoleAlone: the role went to the client when nothing else came for a while; then the end without an answer
+// is a cut, and no [DONE] tells otherwise.
+func TestDoneAfterTheRoleAlone(t *testing.T) {
+	d := exchange.Deadlines{Deadline: time.Minute, FirstToken: time.Minute, BetweenTokens: time.Minute, Hold: 20 * time.Millisecond}
+	s := newTurns(step{roleEvent, roleEvent}, step{doneEvent, ""})
+	w := newWorld(t, options{deadlines: d}, s.serve)
+	rest, err := s.read(t, w.open("/v1/chat/completions", streamBody).Body)
+	if err != nil || !strings.Contains(rest, `"evenkeel_upstream_closed"`) || strings.Contains(rest, "[DONE]") {
+		t.Errorf("after the role came %q (%v)", rest, err)
+	}
+	if r := w.record(1); r.Result != exchange.Cut || r.Last().Outcome.Class != "truncated" {
+		t.Errorf("%s %+v", r.Result, r.Last().Outcome)
+	}
+	w.idle()
+}
+
+// TestErrorField: what llama.cpp of before October 2025 sends in a field named error is passed over by all who read events:
+// the client gets an error that it can see, unless it is its own fault, and no [DONE].
+func TestErrorField(t *testing.T) {
+	failed := `error: {"code":500,"message":"boom","type":"server_error"}` + "\n\n"
+	once := options{change: func(g *Generation) { g.MaxAttempts = 1 }}
+
+	w := newWorld(t, once, sse(roleEvent, delta("a"), failed+doneEvent))
+	a := w.post("/v1/chat/completions", streamBody)
+	if want := roleEvent + delta("a") + failed + "data: {"; !strings.HasPrefix(a.body, want) || !strings.Contains(a.body, `"evenkeel_upstream_error"`) || strings.Contains(a.body, "[DONE]") {
+		t.Errorf("amid content: got %q", a.body)
+	}
+	if r := w.record(1); r.Result != exchange.Cut || r.Last().Outcome.Class != "server_error" || r.Last().Outcome.Verdict != route.DeploymentFault {
+		t.Errorf("amid content: %s %+v", r.Result, r.Last().Outcome)
+	}
+	w.idle()
+
+	w = newWorld(t, once, sse(failed, doneEvent))
+	if a := w.post("/v1/chat/completions", streamBody); a.status != 502 || a.code() != "evenkeel_upstream_error" {
+		t.Errorf("at first: got %d %q", a.status, a.body)
+	}
+	w.idle()
+
+	long := `error: {"code":400,"message":"the request exceeds the available context size","type":"invalid_request_error"}` + "\n\n"
+	var b atomic.Int32
+	w = newWorld(t, options{}, sse(long+doneEvent), counted(&b, sse(healthy)))
+	if a := w.post("/v1/chat/completions", streamBody); a.body != long+doneEvent || b.Load() != 0 {
+		t.Errorf("a prompt that is too long: got %q, b asked %d times", a.body, b.Load())
+	}
+	if r := w.record(1); r.Result != exchange.ClientFault || r.Last().Outcome.Verdict != route.NotDeploymentFault {
+		t.Errorf("a prompt that is too long: %s %+v", r.Result, r.Last().Outcome)
+	}
+	w.idle()
+}
