@@ -63,7 +63,7 @@ type Event struct {
 
 // Load is what an engine says of itself: the numbers of a metrics scrape.
 type Load struct {
-	Running, Waiting int // requests
+	Running, Waiting int // requests; one whose prompt is in progress runs, but for FIFO
 	// WaitingTokens is the prompt tokens that are not computed: of the queue without regard to the cache, and what is left
 	// of the prompts in progress.
 	WaitingTokens int

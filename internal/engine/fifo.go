@@ -182,8 +182,8 @@ func (f *fifo) load(now time.Duration) Load {
 		Running: len(f.decoding), Waiting: f.waiting.len(), WaitingTokens: f.waiting.tokens, Blocks: f.cfg.Blocks,
 		PromptTokens: f.prompts, CachedTokens: f.hits,
 	}
-	if f.now != nil {
-		l.Running++
+	if f.now != nil { // whoever reads the length of the queue sees how much prompts are behind
+		l.Waiting++
 		l.WaitingTokens += f.now.PromptTokens - f.now.cached
 	}
 	for _, s := range f.decoding {

@@ -275,8 +275,8 @@ func TestFIFO(t *testing.T) {
 	submit(t, e, 0, Sequence{ID: 1, Prompt: p, PromptTokens: 50, OutputTokens: 3})
 	submit(t, e, 0, Sequence{ID: 2, Prompt: p, PromptTokens: 100, OutputTokens: 2, EachToken: true})
 	// 10 + 50 + 1e-6·50² s = 62.5 ms; a token at 50 of 1,000 takes 51 ms. The second computes 50 alone, until 125, and decodes at 150 of 1,000.
-	if l := e.Load(0); l.Running != 1 || l.Waiting != 1 || l.WaitingTokens != 150 {
-		t.Errorf("%+v", l)
+	if l := e.Load(0); l.Running != 0 || l.Waiting != 2 || l.WaitingTokens != 150 {
+		t.Errorf("%+v, want both to wait for their first tokens", l)
 	}
 	equal(t, steps(e, 2), "first 1@62.5, first 2@125")
 	if l := e.Load(130 * ms); l.Running != 2 || l.ContextTokens != 151 || l.Used != 16 || l.Cached != 5 {

@@ -211,8 +211,8 @@ func TestPoolRefusesAndForgets(t *testing.T) {
 			t.Errorf("request %d is cancelled not exactly once", id)
 		}
 	}
-	if l := p.Load(0); l.Waiting != 1 {
-		t.Errorf("%+v, want one that waits", l)
+	if l := p.Load(0); l.Waiting != 2 {
+		t.Errorf("%+v, want one that waits, and the one whose prompt is computed to its end", l)
 	}
 	var ids []uint64
 	for at, busy := p.Next(); busy; at, busy = p.Next() {
