@@ -136,7 +136,7 @@ func TestSGLangExpectedWait(t *testing.T) {
 	r.send(0, prompt(200)) // 0.6 + 0.15
 	r.is("0.75 against 0.70", long(1, 0), 1)
 	r.scraped(0, engine.Load{WaitingTokens: 0, Blocks: 100, Used: 100})
-	r.is("0.15·0.99/0.01 = 14.85 against 0.70", long(1, 0), 1)
+	r.is("0.15·0.999/0.001 = 149.85 against 0.70", long(1, 0), 1)
 }
 
 func TestDynamo(t *testing.T) {

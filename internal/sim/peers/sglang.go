@@ -42,7 +42,7 @@ const (
 
 	smgThroughput = 2000.0 // tokens per second
 	smgPressure   = 0.15   // seconds
-	smgFullest    = 0.99   // KV use above it counts as this
+	smgFullest    = 0.999  // KV use above it counts as this
 	scrapeSMG     = 10 * time.Second
 )
 
