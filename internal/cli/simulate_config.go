@@ -128,8 +128,8 @@ func modelsOf(t *sim.Trace) []string {
 		return nil
 	}
 	var models []string
-	for i := range t.Rows {
-		if m := t.Rows[i].Model; m != "" && !slices.Contains(models, m) {
+	for _, row := range t.Rows() {
+		if m := row.Model; m != "" && !slices.Contains(models, m) {
 			models = append(models, m)
 		}
 	}

@@ -45,7 +45,7 @@ func printFit(cmd *cobra.Command, f simulateFlags) error {
 // alone; of the presets for all, the one is taken that fits the others best. From then on --engine names what was fitted.
 func (f *simulateFlags) fitAll(t *sim.Trace, presets map[string]engine.Config) (report.Section, error) {
 	section := report.Section{Title: "Engines, fitted to the trace"}
-	if t == nil || t.Rows[0].Recorded == nil {
+	if t == nil || !t.IsRecorded() {
 		return section, usageError{errors.New("--fit needs a trace that serve has recorded (docs/trace.md): others do not tell how long answers took")}
 	}
 	tried := map[string][]engine.Config{} // by endpoint, "" = all others

@@ -23,7 +23,7 @@ import (
 // traceFormat reads one kind of trace.
 type traceFormat struct {
 	name string
-	read func(r io.Reader, file string) (*sim.Trace, error)
+	read func(r io.Reader, file string, scratch sim.Scratch) (*sim.Trace, error)
 	// begins reports whether a file that begins so may be one.
 	begins func(start []byte) bool
 	spread bool // its times are rounded
@@ -82,7 +82,7 @@ func parseTrace(r io.Reader, name, format string) (*sim.Trace, traceFormat, erro
 			}
 		}
 	}
-	t, err := kind.read(in, name)
+	t, err := kind.read(in, name, new(scratch))
 	return t, kind, err
 }
 
@@ -152,11 +152,11 @@ func madeUp() []string {
 func asRecorded(t *sim.Trace) (report.Fact, bool) {
 	var ttft sim.Series
 	failed, shed := 0, 0
-	if t == nil || t.Rows[0].Recorded == nil {
+	if t == nil || !t.IsRecorded() {
 		return report.Fact{}, false
 	}
-	for i := range t.Rows {
-		e := t.Rows[i].Recorded
+	for i, row := range t.Rows() {
+		e := row.Recorded
 		if e.Status == http.StatusTooManyRequests {
 			shed++
 		}

@@ -81,8 +81,7 @@ func (f *simulateFlags) checkTrace(t *sim.Trace) error {
 	if t == nil {
 		return nil
 	}
-	n := len(t.Rows)
-	last := t.Rows[n-1].At
+	n, last := t.Len(), t.Last()
 	if last == 0 {
 		return fmt.Errorf("--trace %s: its %s came at one time, which tells nothing of how fast they come; expected at least two times", f.trace, counted(n, "request"))
 	}

@@ -51,7 +51,7 @@ func TestSimulateLimits(t *testing.T) {
 	bad(2, "--workload azure-code has the format azure (AzureLLMInferenceTrace_code.csv), and --trace "+excerpt+" has the format mooncake", played(excerpt, "--workload", "azure-code")...)
 
 	long := simulateFlags{copies: 10_000}
-	if err := long.checkTrace(&sim.Trace{Rows: append(make([]sim.Row, 20_000), sim.Row{At: 1})}); err == nil || !strings.Contains(err.Error(), "--copies 10000 of a trace of 20001 requests are more than 100000000") {
+	if err := long.checkTrace(sim.NewTrace(0, append(make([]sim.Row, 20_000), sim.Row{At: 1})...)); err == nil || !strings.Contains(err.Error(), "--copies 10000 of a trace of 20001 requests are more than 100000000") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -403,8 +403,8 @@ func FuzzParseTrace(f *testing.F) {
 				t.Fatalf("%+v", r)
 			}
 		}
-		if n != len(read.Rows) {
-			t.Errorf("%d of %d requests came", n, len(read.Rows))
+		if n != read.Len() {
+			t.Errorf("%d of %d requests came", n, read.Len())
 		}
 	})
 }

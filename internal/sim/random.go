@@ -18,8 +18,11 @@ const (
 )
 
 // stream returns the random numbers of a seed for a purpose.
-func stream(seed uint64, p purpose) *rand.Rand {
-	return rand.New(rand.NewPCG(mix(seed), mix(mix(seed)+uint64(p))))
+func stream(seed uint64, p purpose) *rand.Rand { return rand.New(source(seed, p)) }
+
+// source is what a stream draws from. A copy of it draws the same.
+func source(seed uint64, p purpose) *rand.PCG {
+	return rand.NewPCG(mix(seed), mix(mix(seed)+uint64(p)))
 }
 
 // mix scrambles a number (the finaliser of SplitMix64): seeds that differ in a bit give streams that have nothing in common.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"time"
 
 	"evenkeel/internal/exchange"
@@ -17,20 +16,23 @@ const (
 	recordedBlock = 64
 	// A token is at least leastBytes of text and at most mostBytes: what lies beyond is a miscount.
 	leastBytes, mostBytes = 1, 32
+	// rememberedEnds is how many places where prompts end are remembered at least, to find the turn that goes on from there.
+	rememberedEnds = 1 << 17
 )
 
-// ReadRecorded reads what a balancer has recorded of its own traffic (package trace). Rows are in order of arrival, and each has
-// the exchange as it was. What asked for no tokens, such as a list of files, is left out. An error names the file, the line and
-// what was expected.
+// ReadRecorded reads what a balancer has recorded of its own traffic (package trace), whatever the order of the lines. Rows are in order
+// of arrival, and each has the exchange as it was. What asked for no tokens, such as a list of files, is left out. An error names
+// the file, the line and what was expected. What it reads is kept in scratch, nil = in memory; what else it takes is bounded.
 //
 // Where an engine told no number of tokens, the prompt has as many as its text suggests, by what was told of others for the same
 // model, and an answer that did not come to its end as many as were expected of it, if that is more than came. If there is
 // one way alone to go on from where a prompt ended, and the first that takes it came after the answer, it is taken to be the next
 // turn, which holds the answer.
-func ReadRecorded(r io.Reader, file string) (*Trace, error) {
+func ReadRecorded(r io.Reader, file string, scratch Scratch) (*Trace, error) {
 	rec := recorded{
-		reader: trace.NewReader(r, file), chains: trace.NewChains(), ends: map[*trace.Chain]*end{}, models: map[string]*measured{},
+		reader: trace.NewReader(r, file), chains: trace.NewChains(), models: map[string]*measured{}, lines: lines{store: store{scratch: scratch}},
 	}
+	rec.ends = trace.NewRecent[*trace.Chain](rememberedEnds, rec.settle)
 	for {
 		e := new(trace.Entry)
 		err := rec.reader.Next(e)
@@ -43,33 +45,28 @@ func ReadRecorded(r io.Reader, file string) (*Trace, error) {
 		if err := rec.within(e.At); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, rec.reader.Line(), err)
 		}
-		rec.add(e)
-	}
-	for _, e := range rec.ends {
-		if e.owner != nil && !e.many {
-			e.owner.next = e.next
+		if rec.add(e); rec.err != nil {
+			return nil, fmt.Errorf("%s: %w", file, rec.err)
 		}
 	}
-	if len(rec.rows) == 0 {
+	if rec.lines.n == 0 {
 		return nil, fmt.Errorf("%s: it holds no request", file)
 	}
-	slices.SortStableFunc(rec.rows, func(a, b Row) int { return a.Recorded.At.Compare(b.Recorded.At) })
-	first := rec.rows[0].Recorded.At
-	for i := range rec.rows {
-		row := &rec.rows[i]
-		row.At = row.Recorded.At.Sub(first)
-		row.count()
+	t, err := rec.trace()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return &Trace{Rows: rec.rows, BlockTokens: recordedBlock}, nil
+	return t, nil
 }
 
 // recorded gathers the rows of a recorded trace.
 type recorded struct {
 	reader *trace.Reader
 	chains *trace.Chains
-	rows   []Row
-	ends   map[*trace.Chain]*end
+	lines  lines
+	ends   *trace.Recent[*trace.Chain, *end]
 	models map[string]*measured
+	err    error // of lines
 
 	from, to time.Time // when the first and the last one came
 }
@@ -93,20 +90,20 @@ func (r *recorded) within(at time.Time) error {
 
 // told is what a recorded trace tells of a prompt's blocks.
 type told struct {
-	chain *trace.Chain
-	next  *trace.Chain // of the prompt that goes on from there with the answer; nil = there is none
-	block int          // bytes of one
-	model *measured
+	chain         []trace.Segment
+	next          []trace.Segment // how the prompt that goes on from there with the answer does so; nil = there is none
+	block         int             // bytes of one
+	bytesPerToken float64
 }
 
-// end is a place where prompts end.
+// end is a place where prompts end. Prompts are named by where they are in lines.
 type end struct {
-	last *told
-	over time.Time // when the exchange of last was
+	last int64     // that ended there
+	over time.Time // when its exchange was
 
 	child *trace.Chain // the way on from there; nil = there is none
-	owner *told        // of the first prompt that took it, the turn before
-	next  *trace.Chain // and its chain
+	owner int64        // the last that had ended there when the first prompt took that way, the turn before; -1 = it was not over
+	next  int64        // the prompt that took it
 	many  bool         // there are several ways on, as behind a system prompt
 }
 
@@ -120,7 +117,7 @@ func (m *measured) bytesPerToken() float64 {
 	return min(max(m.bytes/m.tokens, leastBytes), mostBytes)
 }
 
-// add takes an exchange, which it keeps.
+// add takes an exchange.
 func (r *recorded) add(e *trace.Entry) {
 	m := r.models[e.Model]
 	if m == nil {
@@ -135,35 +132,60 @@ func (r *recorded) add(e *trace.Entry) {
 		return
 	}
 	h := r.reader.Header()
-	t := &told{chain: r.chains.Of(h.Key, &e.Prefix), block: h.BlockBytes, model: m}
-	r.place(t, e)
-	e.Prefix.Hashes = nil // chain has them
-	r.rows = append(r.rows, Row{Model: e.Model, Tenant: e.Tenant, Session: e.Session, Recorded: e, told: t})
+	chain := r.chains.Of(h.Key, &e.Prefix)
+	at, err := r.lines.add(&Row{Recorded: e, told: &told{chain: chain.Segments(nil), block: h.BlockBytes}})
+	if err != nil {
+		r.err = err
+		return
+	}
+	r.place(chain, at, e)
 }
 
 // place notes where a prompt ends, and which ends it goes on from.
-func (r *recorded) place(t *told, e *trace.Entry) {
-	if t.chain == nil {
+func (r *recorded) place(chain *trace.Chain, prompt int64, e *trace.Entry) {
+	if chain == nil {
 		return
 	}
-	for c, before := t.chain, t.chain.Before(); before != nil; c, before = before, before.Before() {
-		switch from := r.ends[before]; {
-		case from == nil:
+	for c, before := chain, chain.Before(); before != nil; c, before = before, before.Before() {
+		switch from, known := r.ends.Get(before); {
+		case !known:
 		case from.child == nil:
 			from.child = c
 			if !e.At.Before(from.over) {
-				from.owner, from.next = from.last, t.chain
+				from.owner, from.next = from.last, prompt
 			}
 		case from.child != c:
 			from.many = true
 		}
 	}
-	at := r.ends[t.chain]
-	if at == nil {
-		at = &end{}
-		r.ends[t.chain] = at
+	at, known := r.ends.Get(chain)
+	if !known {
+		at = &end{owner: -1}
+		r.ends.Put(chain, at)
 	}
-	at.last, at.over = t, e.At.Add(e.Total)
+	at.last, at.over = prompt, e.At.Add(e.Total)
+}
+
+// settle takes an end of which no more will be known.
+func (r *recorded) settle(e *end) {
+	if e.owner >= 0 && !e.many && r.err == nil {
+		r.err = r.lines.link(e.owner, e.next)
+	}
+}
+
+// trace returns the rows in order, once all lines were read.
+func (r *recorded) trace() (*Trace, error) {
+	if r.ends.Forget(); r.err != nil {
+		return nil, r.err
+	}
+	t := newTrace(recordedBlock, r.lines.after())
+	err := r.lines.inOrder(func(row *Row) error {
+		row.At = row.Recorded.At.Sub(r.from)
+		row.told.bytesPerToken = r.models[row.Model].bytesPerToken()
+		row.count()
+		return t.add(row)
+	})
+	return t, err
 }
 
 // count finds how many tokens a recorded request had.
@@ -177,7 +199,7 @@ func (r *Row) count() {
 		}
 	}
 	if input == 0 && e.Bytes > 0 {
-		input = int(math.Round(float64(e.Bytes) / r.told.model.bytesPerToken()))
+		input = int(math.Round(float64(e.Bytes) / r.told.bytesPerToken))
 	}
 	if input == 0 {
 		input = e.ExpectedInput
@@ -194,16 +216,19 @@ func (t *told) blocks(prompt, output int) (promptChain, outputChain []uint64) {
 	if t.next == nil {
 		return t.tokens(t.chain, full), nil
 	}
-	all := t.tokens(t.next, (prompt+output)/recordedBlock)
+	all := t.tokens(append(t.chain[:len(t.chain):len(t.chain)], t.next...), (prompt+output)/recordedBlock)
 	full = min(full, len(all))
 	return all[:full:full], all[full:]
 }
 
 // tokens returns up to most blocks of recordedBlock tokens each of a chain whose blocks are some bytes. Each has a number that
 // stands for all the text up to its end.
-func (t *told) tokens(c *trace.Chain, most int) []uint64 {
-	text := c.Append(nil)
-	perBlock := recordedBlock * t.model.bytesPerToken() / float64(t.block)
+func (t *told) tokens(chain []trace.Segment, most int) []uint64 {
+	if len(chain) == 0 {
+		return nil
+	}
+	text := trace.Blocks(nil, chain)
+	perBlock := recordedBlock * t.bytesPerToken / float64(t.block)
 	var tokens []uint64
 	for n := 1; n <= most; n++ {
 		needed := int(math.Ceil(float64(n) * perBlock))

@@ -56,7 +56,7 @@ func text(rng *rand.Rand, after []uint64, blocks int) []uint64 {
 
 func (n *notebook) read(t *testing.T) *Trace {
 	t.Helper()
-	read, err := ReadRecorded(&n.text, "F")
+	read, err := ReadRecorded(&n.text, "F", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +96,8 @@ func TestRecordedConversation(t *testing.T) {
 	n.write(exchanged(20*time.Second, 2240, 50), third)
 	n.write(late, beside)
 	trace := n.read(t)
-	if trace.BlockTokens != 64 || len(trace.Rows) != 4 {
-		t.Fatalf("%d rows in blocks of %d tokens", len(trace.Rows), trace.BlockTokens)
+	if trace.BlockTokens != 64 || trace.Len() != 4 {
+		t.Fatalf("%d rows in blocks of %d tokens", trace.Len(), trace.BlockTokens)
 	}
 	all := play(t, trace, ReplayOptions{})
 	f := func(i int, at time.Duration, prompt, output int) {
@@ -203,7 +203,7 @@ func TestRecordedTokens(t *testing.T) {
 		n.write(other, nil)
 		e.At = recordedFrom.Add(time.Hour)
 		n.write(e, nil)
-		row := n.read(t).Rows[2]
+		row := rowsOf(n.read(t))[2]
 		if row.PromptTokens != prompt || row.OutputTokens != output {
 			t.Errorf("%+v: %d and %d tokens, want %d and %d", e, row.PromptTokens, row.OutputTokens, prompt, output)
 		}
@@ -253,7 +253,7 @@ func TestRecordedFacts(t *testing.T) {
 func TestRecordedErrors(t *testing.T) {
 	f := func(text, want string) {
 		t.Helper()
-		if _, err := ReadRecorded(strings.NewReader(text), "F"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadRecorded(strings.NewReader(text), "F", nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: got %v, want %q", text, err, want)
 		}
 	}
@@ -275,14 +275,14 @@ func FuzzReadRecorded(f *testing.F) {
 	f.Add(n.text.Bytes())
 	f.Add([]byte(recordedHeader + `{"at":1,"bytes":1,"blocks":1,"hashes":"AAAAAAAA","result":"x","attempts":[{"to":"a","input":16777216,"output":16777216}]}` + "\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		trace, err := ReadRecorded(bytes.NewReader(data), "FILE")
+		trace, err := ReadRecorded(bytes.NewReader(data), "FILE", nil)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "FILE:") {
 				t.Errorf("the error does not name the file: %v", err)
 			}
 			return
 		}
-		for i, r := range trace.Rows {
+		for i, r := range trace.Rows() {
 			if err := r.plausible(); err != nil || r.At < 0 || r.At > mostTime {
 				t.Fatalf("row %d at %v: %v", i, r.At, err)
 			}
@@ -308,7 +308,7 @@ func TestRecordedIsDeterministic(t *testing.T) {
 	data := n.text.Bytes()
 	var before string
 	for range 2 {
-		read, err := ReadRecorded(bytes.NewReader(data), "F")
+		read, err := ReadRecorded(bytes.NewReader(data), "F", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

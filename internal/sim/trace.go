@@ -9,29 +9,7 @@ import (
 	"io"
 	"strconv"
 	"time"
-
-	"evenkeel/internal/trace"
 )
-
-// Trace is a recorded workload.
-type Trace struct {
-	Rows        []Row
-	BlockTokens int // tokens that one of Row.Blocks stands for; 0 = the trace says nothing of prefixes
-}
-
-// Row is one request of a trace.
-type Row struct {
-	At           time.Duration // since the first one
-	PromptTokens int
-	OutputTokens int
-	Blocks       []uint64 // of the prompt, also one that is not full; nil in a recorded trace, of which Replay makes them
-
-	// Of a recorded trace.
-	Model, Tenant string
-	Session       uint64
-	Recorded      *trace.Entry
-	told          *told
-}
 
 const (
 	mostLine   = 16 << 20 // bytes
@@ -44,9 +22,10 @@ const mooncakeBlock = 512
 
 // ReadMooncake reads a trace in the format of Mooncake (github.com/kvcache-ai/Mooncake): a JSON object per line, with timestamp
 // in milliseconds, input_length and output_length in tokens, and hash_ids of blocks of 512 tokens, each of which stands for all
-// before it too. Other members are ignored. An error names the file, the line and what was expected.
-func ReadMooncake(r io.Reader, file string) (*Trace, error) {
-	t := &Trace{BlockTokens: mooncakeBlock}
+// before it too. Other members are ignored. An error names the file, the line and what was expected. The rows are kept in scratch, nil
+// = in memory.
+func ReadMooncake(r io.Reader, file string, scratch Scratch) (*Trace, error) {
+	t := newTrace(mooncakeBlock, &store{scratch: scratch})
 	err := t.read(r, file, func(line []byte) (at time.Duration, row Row, err error) {
 		var m struct {
 			Timestamp *float64 `json:"timestamp"`
@@ -97,9 +76,9 @@ func azureMoment(text string) (t time.Time, err error) {
 
 // ReadAzure reads a trace in the format of the Azure LLM inference traces (github.com/Azure/AzurePublicDataset): CSV with the columns
 // TIMESTAMP, ContextTokens and GeneratedTokens. It says nothing of prefixes. An error names the file, the line and what was
-// expected.
-func ReadAzure(r io.Reader, file string) (*Trace, error) {
-	t := &Trace{}
+// expected. The rows are kept in scratch, nil = in memory.
+func ReadAzure(r io.Reader, file string, scratch Scratch) (*Trace, error) {
+	t := newTrace(0, &store{scratch: scratch})
 	headed := false
 	var first time.Time
 	err := t.read(r, file, func(line []byte) (at time.Duration, row Row, err error) {
@@ -124,7 +103,7 @@ func ReadAzure(r io.Reader, file string) (*Trace, error) {
 		if row.OutputTokens, err = strconv.Atoi(string(columns[2])); err != nil {
 			return 0, row, fmt.Errorf("GeneratedTokens is %.100q, expected a whole number", columns[2])
 		}
-		if len(t.Rows) == 0 {
+		if t.n == 0 {
 			first = moment
 		}
 		if at = moment.Sub(first); at > mostTime {
@@ -179,7 +158,7 @@ func (t *Trace) read(r io.Reader, file string, parse func(line []byte) (time.Dur
 		if err != nil {
 			return wrong(err)
 		}
-		if len(t.Rows) == 0 {
+		if t.n == 0 {
 			from, last = at, at
 		}
 		if at < last {
@@ -187,7 +166,9 @@ func (t *Trace) read(r io.Reader, file string, parse func(line []byte) (time.Dur
 		}
 		last = at
 		row.At = at - from
-		t.Rows = append(t.Rows, row)
+		if err := t.add(&row); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
 	}
 	n++
 	switch err := lines.Err(); {
@@ -195,7 +176,7 @@ func (t *Trace) read(r io.Reader, file string, parse func(line []byte) (time.Dur
 		return wrong(fmt.Errorf("a line of more than %d MiB, expected one request per line", mostLine>>20))
 	case err != nil:
 		return wrong(err)
-	case len(t.Rows) == 0:
+	case t.n == 0:
 		return fmt.Errorf("%s: it holds no request", file)
 	}
 	return nil

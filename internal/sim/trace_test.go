@@ -11,7 +11,7 @@ import (
 )
 
 // readers are the formats of traces.
-var readers = map[string]func(io.Reader, string) (*Trace, error){"mooncake": ReadMooncake, "azure": ReadAzure}
+var readers = map[string]func(io.Reader, string, Scratch) (*Trace, error){"mooncake": ReadMooncake, "azure": ReadAzure}
 
 func mustTrace(tb testing.TB, format, file string) *Trace {
 	tb.Helper()
@@ -20,25 +20,32 @@ func mustTrace(tb testing.TB, format, file string) *Trace {
 		tb.Fatal(err)
 	}
 	defer f.Close()
-	t, err := readers[format](f, file)
+	t, err := readers[format](f, file, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return t
 }
 
+func rowsOf(t *Trace) (all []Row) {
+	for _, r := range t.Rows() {
+		all = append(all, r)
+	}
+	return all
+}
+
 func TestReadExcerpts(t *testing.T) {
 	f := func(format, file string, block int, first Row, last time.Duration) {
 		t.Helper()
 		trace := mustTrace(t, format, file)
-		if len(trace.Rows) != 300 || trace.BlockTokens != block {
-			t.Fatalf("%s: %d rows in blocks of %d tokens", file, len(trace.Rows), trace.BlockTokens)
+		if trace.Len() != 300 || trace.BlockTokens != block {
+			t.Fatalf("%s: %d rows in blocks of %d tokens", file, trace.Len(), trace.BlockTokens)
 		}
-		r := trace.Rows[0]
+		r := rowsOf(trace)[0]
 		if r.At != first.At || r.PromptTokens != first.PromptTokens || r.OutputTokens != first.OutputTokens || len(r.Blocks) != len(first.Blocks) {
 			t.Errorf("%s: the first row is %+v, want %+v", file, r, first)
 		}
-		if at := trace.Rows[299].At; at != last {
+		if at := trace.Last(); at != last {
 			t.Errorf("%s: the last row comes at %v, want %v", file, at, last)
 		}
 	}
@@ -50,7 +57,7 @@ func TestReadExcerpts(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	f := func(format, text, want string) {
 		t.Helper()
-		if _, err := readers[format](strings.NewReader(text), "F"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readers[format](strings.NewReader(text), "F", nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s %.80q: got %v, want %q", format, text, err, want)
 		}
 	}
@@ -85,8 +92,8 @@ func TestReadErrors(t *testing.T) {
 func TestReadVariants(t *testing.T) {
 	f := func(format, text string, rows int) {
 		t.Helper()
-		trace, err := readers[format](strings.NewReader(text), "F")
-		if err != nil || len(trace.Rows) != rows || trace.Rows[0].At != 0 {
+		trace, err := readers[format](strings.NewReader(text), "F", nil)
+		if err != nil || trace.Len() != rows || rowsOf(trace)[0].At != 0 {
 			t.Errorf("%s %q: got %+v, %v, want %d rows from 0 on", format, text, trace, err, rows)
 		}
 	}
@@ -100,7 +107,7 @@ func TestReadByteOrderMark(t *testing.T) {
 	for format, text := range map[string]string{
 		"mooncake": `{"timestamp": 7000, "input_length": 5, "output_length": 1, "hash_ids": [9]}`, "azure": azureHeader + "\n2023-11-16 18:15:46,2,3",
 	} {
-		if trace, err := readers[format](strings.NewReader("\ufeff"+text), "F"); err != nil || len(trace.Rows) != 1 {
+		if trace, err := readers[format](strings.NewReader("\ufeff"+text), "F", nil); err != nil || trace.Len() != 1 {
 			t.Errorf("%s: got %+v, %v", format, trace, err)
 		}
 	}
@@ -108,8 +115,8 @@ func TestReadByteOrderMark(t *testing.T) {
 
 // TestReadAzureZones: the traces of 2024 write their zone, and six digits of a second.
 func TestReadAzureZones(t *testing.T) {
-	trace, err := ReadAzure(strings.NewReader(azureHeader+"\n2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 02:00:01.517000+02:00,2399,6\n2024-05-10 00:00:02Z,76,15\n"), "F")
-	if err != nil || len(trace.Rows) != 3 || trace.Rows[1].At != 1_507_070*time.Microsecond || trace.Rows[2].At != 1_990_070*time.Microsecond {
+	trace, err := ReadAzure(strings.NewReader(azureHeader+"\n2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 02:00:01.517000+02:00,2399,6\n2024-05-10 00:00:02Z,76,15\n"), "F", nil)
+	if err != nil || trace.Len() != 3 || rowsOf(trace)[1].At != 1_507_070*time.Microsecond || trace.Last() != 1_990_070*time.Microsecond {
 		t.Errorf("got %+v, %v", trace, err)
 	}
 }
@@ -132,7 +139,7 @@ func FuzzRead(f *testing.F) {
 		if read == nil {
 			return
 		}
-		trace, err := read(bytes.NewReader(text), "FILE")
+		trace, err := read(bytes.NewReader(text), "FILE", nil)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "FILE:") {
 				t.Errorf("the error does not name the file: %v", err)
@@ -140,7 +147,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		last := time.Duration(0)
-		for i, r := range trace.Rows {
+		for i, r := range trace.Rows() {
 			if r.At < last || r.At > mostTime || r.plausible() != nil {
 				t.Fatalf("row %d is %+v after %v", i, r, last)
 			}
@@ -150,8 +157,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(drain(t, p)); n != 3*len(trace.Rows) {
-			t.Errorf("%d requests of 3 × %d rows", n, len(trace.Rows))
+		if n := len(drain(t, p)); n != 3*trace.Len() {
+			t.Errorf("%d requests of 3 × %d rows", n, trace.Len())
 		}
 	})
 }

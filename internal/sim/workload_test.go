@@ -63,8 +63,9 @@ func TestReplayPlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rows := rowsOf(trace)
 	for i, r := range drain(t, p) {
-		row := trace.Rows[i]
+		row := rows[i]
 		if r.At != row.At/2 || r.PromptTokens != row.PromptTokens || r.OutputTokens != row.OutputTokens || r.BlockTokens != 512 {
 			t.Fatalf("request %d is %+v, want row %+v", i, r, row)
 		}
@@ -81,12 +82,12 @@ func TestReplaySpread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := drain(t, p)
+	all, rows := drain(t, p), rowsOf(trace)
 	alike := 0
 	for i, r := range all {
-		tick := trace.Rows[i].At
+		tick := rows[i].At
 		next := p.Length()
-		for _, row := range trace.Rows[i:] {
+		for _, row := range rows[i:] {
 			if row.At > tick {
 				next = row.At
 				break
@@ -113,8 +114,8 @@ func TestReplayCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := drain(t, p)
-	if len(all) != copies*len(trace.Rows) || all[len(all)-1].At > p.Length() {
-		t.Errorf("%d requests until %v, want %d until %v", len(all), all[len(all)-1].At, copies*len(trace.Rows), p.Length())
+	if len(all) != copies*trace.Len() || all[len(all)-1].At > p.Length() {
+		t.Errorf("%d requests until %v, want %d until %v", len(all), all[len(all)-1].At, copies*trace.Len(), p.Length())
 	}
 	tokens, want := 0, 0
 	common := map[uint64]int{} // first blocks, which are one and the same all through the trace
@@ -124,7 +125,7 @@ func TestReplayCopies(t *testing.T) {
 			common[r.Prompt[0]]++
 		}
 	}
-	for _, row := range trace.Rows {
+	for _, row := range trace.Rows() {
 		want += copies * row.PromptTokens
 	}
 	if tokens != want || len(common) != copies {
@@ -144,7 +145,7 @@ func TestReplayOptions(t *testing.T) {
 			t.Errorf("%+v: got %v, want %q", o, err, want)
 		}
 	}
-	f(&Trace{}, ReplayOptions{}, "no request")
+	f(NewTrace(0), ReplayOptions{}, "no request")
 	f(trace, ReplayOptions{Scale: -1}, "scale of -1")
 	f(trace, ReplayOptions{Copies: -1}, "-1 copies")
 }

@@ -1,6 +1,9 @@
 package trace
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 const (
 	// MaxBlocks is the length of the longest chain (llm.MaxPrefixBlocks).
@@ -39,73 +42,61 @@ func onGrid(n int) bool {
 	return n&(step-1) == 0
 }
 
-// Thinner leaves out of chains what lines before have told. It remembers the hashes that were written of late, two generations
-// of them, so that its memory is bounded. The zero value is not ready; use by one goroutine.
+// Thinner leaves out of chains what lines before have told. It remembers the hashes that were written of late, so that its memory
+// is bounded. The zero value is not ready; use by one goroutine.
 type Thinner struct {
-	room       int
-	young, old map[uint64]struct{}
-	points     []int
+	written *Recent[uint64, struct{}]
+	points  []int
 }
 
 // NewThinner returns a Thinner that remembers between room and twice as many hashes.
-func NewThinner(room int) *Thinner {
-	return &Thinner{room: room, young: map[uint64]struct{}{}, old: map[uint64]struct{}{}}
-}
+func NewThinner(room int) *Thinner { return &Thinner{written: NewRecent[uint64, struct{}](room, nil)} }
 
 // Reset forgets everything: a new file begins.
-func (t *Thinner) Reset() {
-	clear(t.young)
-	clear(t.old)
-}
+func (t *Thinner) Reset() { t.written.Forget() }
 
 // Thin fills p with what is to be written of a chain, with hashes as they are in the chain, and counts it as written.
 func (t *Thinner) Thin(chain []uint64, p *Prefix) {
 	p.Blocks, p.Known, p.Hashes = len(chain), 0, p.Hashes[:0]
 	for n := len(chain); n > 0 && p.Known == 0; n-- {
-		if t.has(chain[n-1]) {
+		if _, told := t.written.Get(chain[n-1]); told {
 			p.Known = n
 		}
 	}
 	t.points = points(t.points[:0], p.Known, p.Blocks)
 	for _, n := range t.points {
 		p.Hashes = append(p.Hashes, chain[n-1])
-		t.add(chain[n-1])
+		t.written.Put(chain[n-1], struct{}{})
 	}
-}
-
-func (t *Thinner) has(hash uint64) bool {
-	_, young := t.young[hash]
-	if young {
-		return true
-	}
-	_, old := t.old[hash]
-	return old
-}
-
-func (t *Thinner) add(hash uint64) {
-	if len(t.young) >= t.room {
-		t.young, t.old = t.old, t.young
-		clear(t.young)
-	}
-	t.young[hash] = struct{}{}
 }
 
 // Chains makes chains of what lines say of them. Blocks that are the same in two chains, as far as lines tell, have the same
-// number in both. Use by one goroutine.
+// number in both. It remembers what lines have told of late, so that its memory is bounded, and much more than those who write
+// refer to. Use by one goroutine.
 type Chains struct {
-	known  map[uint64]*Chain // by the hash of its last block
+	known  *Recent[uint64, *Chain] // by the hash of its last block
 	points []int
 }
 
 // Chain is a chain of blocks. It shares its memory with others, is never changed, and may be used by any number of goroutines.
 type Chain struct {
 	before *Chain // its first blocks, nil = none
-	blocks int    // all
-	name   uint64 // of the last block
+	Segment
 }
 
+// Segment is the end of a chain, as far back as lines tell of it as one.
+type Segment struct {
+	Blocks int    // of the whole chain
+	Name   uint64 // of its last block, which stands for all before it too
+}
+
+// rememberedChains is how many ends of chains a reader remembers at least. A writer refers back over at most half as many.
+const rememberedChains = 1 << 19
+
 // NewChains returns Chains that know none.
-func NewChains() *Chains { return &Chains{known: map[uint64]*Chain{}} }
+func NewChains() *Chains { return newChains(rememberedChains) }
+
+func newChains(room int) *Chains { return &Chains{known: NewRecent[uint64, *Chain](room, nil)} }
 
 // Of returns the chain that p tells of, nil for none. Hashes under different keys have nothing in common.
 func (c *Chains) Of(key string, p *Prefix) *Chain {
@@ -114,25 +105,20 @@ func (c *Chains) Of(key string, p *Prefix) *Chain {
 	var chain *Chain
 	from := len(c.points) - 1
 	for ; from >= 0; from-- {
-		if k := c.known[scramble(p.Hashes[from]^salt)]; k != nil && k.blocks == c.points[from] {
+		if k, ok := c.known.Get(scramble(p.Hashes[from] ^ salt)); ok && k.Blocks == c.points[from] {
 			chain = k
 			break
 		}
 	}
+	for i := range max(from, 0) { // told once more, they are remembered for longer
+		c.known.Get(scramble(p.Hashes[i] ^ salt))
+	}
 	for i := from + 1; i < len(c.points); i++ {
 		name := scramble(p.Hashes[i] ^ salt)
-		chain = &Chain{chain, c.points[i], name}
-		c.known[name] = chain
+		chain = &Chain{chain, Segment{c.points[i], name}}
+		c.known.Put(name, chain)
 	}
 	return chain
-}
-
-// Blocks returns the length of the chain, 0 if it is nil.
-func (c *Chain) Blocks() int {
-	if c == nil {
-		return 0
-	}
-	return c.blocks
 }
 
 // Before returns the chain that this one goes on from as far as lines tell; nil if it is nil or begins anew.
@@ -143,13 +129,28 @@ func (c *Chain) Before() *Chain {
 	return c.before
 }
 
-// Append appends a number for each block of the chain to dst. It stands for all blocks before it too.
-func (c *Chain) Append(dst []uint64) []uint64 {
-	from, n := len(dst), c.Blocks()
-	dst = append(dst, make([]uint64, n)...)
+// Segments appends the chain's segments to dst, from its first block on.
+func (c *Chain) Segments(dst []Segment) []Segment {
+	from := len(dst)
 	for ; c != nil; c = c.before {
-		for i := c.blocks; i > c.before.Blocks(); i-- {
-			dst[from+i-1] = scramble(c.name + uint64(c.blocks-i))
+		dst = append(dst, c.Segment)
+	}
+	slices.Reverse(dst[from:])
+	return dst
+}
+
+// Append appends a number for each block of the chain to dst (Blocks).
+func (c *Chain) Append(dst []uint64) []uint64 { return Blocks(dst, c.Segments(nil)) }
+
+// Blocks appends a number for each block of a chain of those segments to dst. It stands for all blocks before it too.
+func Blocks(dst []uint64, chain []Segment) []uint64 {
+	if len(chain) > 0 {
+		dst = slices.Grow(dst, chain[len(chain)-1].Blocks)
+	}
+	n := 0
+	for _, s := range chain {
+		for ; n < s.Blocks; n++ {
+			dst = append(dst, scramble(s.Name+uint64(s.Blocks-n-1)))
 		}
 	}
 	return dst

@@ -140,7 +140,7 @@ func TestThinnerForgets(t *testing.T) {
 	for _, chain := range f.chains {
 		var p Prefix
 		thinner.Thin(chain, &p)
-		if n := len(thinner.young) + len(thinner.old); n > 100 {
+		if n := len(thinner.written.young) + len(thinner.written.old); n > 100 {
 			t.Fatalf("it remembers %d hashes", n)
 		}
 	}

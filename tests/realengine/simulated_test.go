@@ -357,7 +357,7 @@ func recorded(t *testing.T, file string, turns []turn) *sim.Trace {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tr, err := sim.ReadRecorded(f, file)
+	tr, err := sim.ReadRecorded(f, file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,7 @@ import (
 func Recorded(t *sim.Trace, keep func(deployment string) bool) ([]Observation, error) {
 	var out []Observation
 	recorded := false
-	for i := range t.Rows {
-		row := &t.Rows[i]
+	for _, row := range t.Rows() {
 		if row.Recorded == nil {
 			continue
 		}

@@ -15,14 +15,14 @@ func TestRecorded(t *testing.T) {
 	row := func(at time.Duration, attempts ...trace.Attempt) sim.Row {
 		return sim.Row{At: at, PromptTokens: 500, OutputTokens: 60, Recorded: &trace.Entry{Attempts: attempts}}
 	}
-	tr := &sim.Trace{Rows: []sim.Row{
+	tr := sim.NewTrace(0,
 		row(0, trace.Attempt{Deployment: "a/m", Sent: 2 * ms, TTFT: 90 * ms, Took: 400 * ms, Input: 512, Cached: 128, Output: 64}),
 		row(10*ms, trace.Attempt{Deployment: "a/m", Class: "reset", Took: 50 * ms, Input: 512}, // and elsewhere it came to its end
 			trace.Attempt{Deployment: "b/m", Sent: 60 * ms, Took: 300 * ms, Input: 512, Output: 8}),
 		row(20*ms, trace.Attempt{Deployment: "b/m", TTFT: 80 * ms, Took: 200 * ms, Input: 480, Output: 50, Estimated: true}),
 		row(30*ms, trace.Attempt{Deployment: "b/m", TTFT: 80 * ms, Took: 200 * ms, Input: 480, Output: 3, Waste: true, Hedge: true}),
-		row(40 * ms), // none was sent
-	}}
+		row(40*ms), // none was sent
+	)
 	f := func(keep func(string) bool, want ...Observation) {
 		t.Helper()
 		if got, err := Recorded(tr, keep); err != nil || !reflect.DeepEqual(got, want) {
@@ -44,5 +44,5 @@ func TestRecorded(t *testing.T) {
 		}
 	}
 	wrong(tr, func(string) bool { return false }, "no attempt")
-	wrong(&sim.Trace{Rows: []sim.Row{{PromptTokens: 5, OutputTokens: 5}}}, nil, "record one")
+	wrong(sim.NewTrace(0, sim.Row{PromptTokens: 5, OutputTokens: 5}), nil, "record one")
 }

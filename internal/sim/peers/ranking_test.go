@@ -23,7 +23,7 @@ func mooncake(t *testing.T, path string) *sim.Trace {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	trace, err := sim.ReadMooncake(f, path)
+	trace, err := sim.ReadMooncake(f, path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,17 +39,17 @@ func played(t *testing.T, trace *sim.Trace, copies int, rho float64, seed uint64
 		t.Fatal(err)
 	}
 	work := 0.0
-	for _, row := range trace.Rows {
+	for _, row := range trace.Rows() {
 		work += c.PrefillTime(row.PromptTokens, 0).Seconds()
 	}
-	span := trace.Rows[len(trace.Rows)-1].At.Seconds()
+	span := trace.Last().Seconds()
 	src, err := sim.NewReplay(seed, trace, sim.ReplayOptions{Scale: float64(copies) * work / (engines * rho * span), Copies: copies, Spread: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := served(t, sim.Options{Seed: seed, Source: src}, c, id, src.Length())
-	if n := r.Counts.Done; n != copies*len(trace.Rows) {
-		t.Fatalf("%s: %d requests of %d", id, n, copies*len(trace.Rows))
+	if n := r.Counts.Done; n != copies*trace.Len() {
+		t.Fatalf("%s: %d requests of %d", id, n, copies*trace.Len())
 	}
 	return r
 }

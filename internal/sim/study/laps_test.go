@@ -37,7 +37,7 @@ func recordedTalks(tb testing.TB, talks, turns int) Workload {
 			at = at.Add(2 * time.Second)
 		}
 	}
-	t, err := sim.ReadRecorded(text, "talks.jsonl")
+	t, err := sim.ReadRecorded(text, "talks.jsonl", nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func recordedTalks(tb testing.TB, talks, turns int) Workload {
 // session that another lap has.
 func TestLapsOfATraceWithAnswers(t *testing.T) {
 	w := recordedTalks(t, 20, 5)
-	rows := len(w.Trace.Rows)
+	rows := w.Trace.Len()
 	source, err := w.traffic(1, 10, 1, true)
 	if err != nil {
 		t.Fatal(err)

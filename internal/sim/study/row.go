@@ -126,7 +126,7 @@ func Prepare(r Row, seed uint64) (*Prepared, error) {
 	}
 	p := &Prepared{Row: r, whole: r.Requests == 0}
 	if p.whole {
-		p.Row.Requests = r.Copies * len(r.Workload.Trace.Rows)
+		p.Row.Requests = r.Copies * r.Workload.Trace.Len()
 	}
 	works, err := p.works()
 	if err != nil {
@@ -183,7 +183,7 @@ func (p *Prepared) works() ([]Work, error) {
 		if !ok {
 			n := sampled
 			if t := p.Row.Workload.Trace; t != nil {
-				n = len(t.Rows)
+				n = t.Len()
 			}
 			source, err := p.Row.Workload.traffic(0, 1, 1, true)
 			if err != nil {
@@ -215,7 +215,7 @@ func (p *Prepared) TraceShare() float64 {
 	if t == nil {
 		return 0
 	}
-	return float64(p.Row.Requests) / float64(p.Row.Copies*len(t.Rows))
+	return float64(p.Row.Requests) / float64(p.Row.Copies*t.Len())
 }
 
 // Requests returns all of a seed at once.

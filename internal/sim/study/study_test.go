@@ -21,7 +21,7 @@ func conversation(tb testing.TB) Workload {
 		tb.Fatal(err)
 	}
 	defer f.Close()
-	if w.Trace, err = sim.ReadMooncake(f, file); err != nil {
+	if w.Trace, err = sim.ReadMooncake(f, file, nil); err != nil {
 		tb.Fatal(err)
 	}
 	return w

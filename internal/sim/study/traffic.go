@@ -25,7 +25,7 @@ func natural(t *sim.Trace) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return float64(len(t.Rows)) / p.Length().Seconds(), nil
+	return float64(t.Len()) / p.Length().Seconds(), nil
 }
 
 // laps plays a trace over and over. What one lap brings has nothing in common with what another does, or a lap's prompts
@@ -42,8 +42,8 @@ type laps struct {
 // newLaps returns a source that begins at a random place of the trace, or at its beginning if it is to be played whole.
 func newLaps(w *Workload, seed uint64, rate float64, copies int, whole bool) (*laps, error) {
 	l := &laps{trace: w.Trace, rng: rand.New(rand.NewPCG(seed, forLaps))}
-	if n := len(w.Trace.Rows); !whole && n > 0 {
-		l.trace = rotate(w.Trace, l.rng.IntN(n))
+	if n := w.Trace.Len(); !whole && n > 0 {
+		l.trace = w.Trace.From(l.rng.IntN(n))
 	}
 	recorded, err := natural(l.trace)
 	if err != nil {
@@ -55,24 +55,6 @@ func newLaps(w *Workload, seed uint64, rate float64, copies int, whole bool) (*l
 
 // forLaps sets the random numbers of laps apart from others of the same seed.
 const forLaps = 0x6c617073
-
-// rotate returns a trace that begins with another row and goes on with what was before it.
-func rotate(t *sim.Trace, by int) *sim.Trace {
-	n := len(t.Rows)
-	last := t.Rows[n-1].At
-	length := last + last/time.Duration(max(n-1, 1)) + 1
-	out := &sim.Trace{BlockTokens: t.BlockTokens, Rows: make([]sim.Row, 0, n)}
-	first := t.Rows[by].At
-	for i := range n {
-		r := t.Rows[(by+i)%n]
-		r.At -= first
-		if by+i >= n {
-			r.At += length
-		}
-		out.Rows = append(out.Rows, r)
-	}
-	return out
-}
 
 // next begins another lap.
 func (l *laps) next() error {

@@ -84,7 +84,7 @@ func TestHeterogeneous(t *testing.T) {
 // TestLaps: each lap brings each row once, and no lap has a block that another has.
 func TestLaps(t *testing.T) {
 	w := conversation(t)
-	rows := len(w.Trace.Rows)
+	rows := w.Trace.Len()
 	for _, whole := range []bool{true, false} {
 		const rate = 10
 		source, err := w.traffic(3, rate, 1, whole)
@@ -109,7 +109,7 @@ func TestLaps(t *testing.T) {
 				seen[h] = i / rows
 			}
 		}
-		for _, row := range w.Trace.Rows {
+		for _, row := range w.Trace.Rows() {
 			if n := lengths[[2]int{row.PromptTokens, row.OutputTokens}]; n == 0 || n%laps != 0 {
 				t.Errorf("whole %v: a row of %d tokens came %d times in %d laps", whole, row.PromptTokens, n, laps)
 			}
@@ -175,7 +175,7 @@ func TestSeedsAreOneWorkload(t *testing.T) {
 // TestTraceShare: copies bring as many rows more as they are.
 func TestTraceShare(t *testing.T) {
 	w := conversation(t)
-	rows := len(w.Trace.Rows)
+	rows := w.Trace.Len()
 	made, err := Find("reasoning")
 	if err != nil {
 		t.Fatal(err)

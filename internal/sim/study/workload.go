@@ -67,7 +67,7 @@ func (w *Workload) Read(r io.Reader, file string) (err error) {
 	if path.Ext(w.File) == ".csv" {
 		read = sim.ReadAzure
 	}
-	w.Trace, err = read(r, file)
+	w.Trace, err = read(r, file, nil)
 	return err
 }
 

@@ -46,7 +46,7 @@ func conversation(tb testing.TB, speed float64, copies int) []sim.Request {
 		tb.Fatal(err)
 	}
 	defer f.Close()
-	trace, err := sim.ReadMooncake(f, file)
+	trace, err := sim.ReadMooncake(f, file, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
