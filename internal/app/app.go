@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"evenkeel/internal/config"
@@ -238,8 +239,13 @@ func (a *App) found(r discovery.Report) {
 	if e == nil {
 		return // it left the configuration meanwhile
 	}
-	if !r.Reachable || r.Err == nil { // one that answers oddly, while it loads for instance, is neither up nor down
-		a.router.Observe(time.Now(), scope(e), r.Reachable)
+	now := time.Now()
+	switch {
+	case r.Reachable && r.Err != nil: // one that answers oddly, while it loads for instance, is neither up nor down
+	case errors.Is(r.Err, syscall.EMFILE) || errors.Is(r.Err, syscall.ENFILE): // it is we who cannot ask
+	case errors.Is(r.Err, context.DeadlineExceeded) && a.router.Answers(now, scope(e)): // too busy with requests for a page
+	default:
+		a.router.Observe(now, scope(e), r.Reachable)
 	}
 	old, known := a.reports[r.Target.Name]
 	if known {

@@ -48,7 +48,7 @@ func TestFailuresInARow(t *testing.T) {
 	f(Closed, left(), left(), left(), left(), left(), left())
 	f(Open, no, no, no, no, asked(RateLimited, 0), no) // a quota is neither
 	busy := broken()
-	busy.RetryAfter = time.Nanosecond
+	busy.RetryAfter = second
 	f(Cooling, busy, busy, busy, busy, busy, busy) // who says when to come back is busy, not ill
 	f(Closed, no, no, no, no, unreachable())       // its endpoint's matter
 }

@@ -54,9 +54,13 @@ func (d *drain) memory() float64 {
 	return min(max(drainSample/rate, drainLeast.Seconds()), drainMost.Seconds())
 }
 
-// ended takes in how long a request had its room.
-func (d *drain) ended(held time.Duration) {
+// ended takes in how long a request had its room, unless it was granted to a waiter who had left.
+func (d *drain) ended(held time.Duration, unused bool) {
 	d.running--
+	if unused {
+		d.served = max(d.served-1, 0)
+		return
+	}
 	d.lasts.add(max(held, 0).Seconds())
 }
 

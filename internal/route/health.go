@@ -50,6 +50,7 @@ const (
 func (h Health) withDefaults() Health {
 	d := DefaultHealth
 	orElse(&h.Window, d.Window)
+	h.Window = max(h.Window, windowCells) // no cell is shorter than the clock's grain
 	orElse(&h.MinRequests, d.MinRequests)
 	orElse(&h.ErrorRate, d.ErrorRate)
 	orElse(&h.TripAfter, d.TripAfter)

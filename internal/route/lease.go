@@ -171,9 +171,10 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	l.node.work -= l.work
 	l.node.ahead -= l.prompt
 	l.release()
-	l.pool.stats.overload.drain.ended(now.Sub(l.begun))
+	l.pool.stats.overload.drain.ended(now.Sub(l.begun), l.unused)
 	l.settle(now, o)
 	l.learn(now, o)
+	r.forgetModel(l.pool.model)
 	for i := range l.marks[:l.nmarks] {
 		r.forget(l.marks[i].unit)
 	}
@@ -212,21 +213,21 @@ func (l *Lease) sent(o *Outcome) bool {
 
 // learn applies the outcome to breakers and estimates. The deployment's own unit comes first in marks.
 func (l *Lease) learn(now time.Time, o *Outcome) {
-	n, h := l.node, &l.router.health
+	n, h, late := l.node, &l.router.health, l.late()
 	switch o.Verdict {
 	case Success:
 		n.totals.Successes++
 		n.heard = now
-		l.learnSpeed(now, o, o.TTFT)
+		l.learnSpeed(now, o, o.TTFT, late)
 		l.learnServed(o)
 	case DeploymentFault:
 		n.totals.Faults++
-		if o.Fault != RateLimited && o.Fault != Loading { // those end by a time that is known
+		if o.Fault != RateLimited && o.Fault != Loading && !late { // those end by a time that is known
 			n.failed.add(now)
 		}
 	case NotDeploymentFault:
 		n.totals.Neutral++
-		l.learnSpeed(now, o, o.Waited)
+		l.learnSpeed(now, o, o.Waited, late)
 	}
 	l.pool.stats.settle(l.facts, o)
 	own := l.marks[0]
@@ -235,7 +236,11 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 			own.unit.breaker.hold(now, h, pause, reason, o.Verdict == Success || o.Fault == RateLimited)
 		}
 	}
-	own.unit.breaker.learn(now, h, l.ownFinding(o), own.gen, own.trial, own.unit)
+	f := l.ownFinding(o)
+	if late && f.evidence == failure {
+		f.evidence = nothing
+	}
+	own.unit.breaker.learn(now, h, f, own.gen, own.trial, own.unit)
 	if own.trial && o.Verdict == Success {
 		n.failed = decayed{} // what failed before the trial is over
 	}
@@ -244,9 +249,20 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	}
 }
 
+// late reports whether the deployment, or what it shares with others, was out or came back since the lease began: what failed
+// then, or was slow, need not be what is there now.
+func (l *Lease) late() bool {
+	for i := range l.marks[:l.nmarks] {
+		if m := &l.marks[i]; m.gen != m.unit.breaker.gen {
+			return true
+		}
+	}
+	return false
+}
+
 // learnSpeed takes the time to the first token of an answer that ended well, or the least that it would have been; 0 = not known.
-func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration) {
-	if first <= 0 {
+func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration, late bool) {
+	if first <= 0 || late {
 		return
 	}
 	n, h := l.node, &l.router.health
@@ -257,7 +273,7 @@ func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration) {
 	n.ttft.add(now, seconds, l.pool.medianTTFT(now), l.pool.tuning)
 	n.recent.add(seconds)
 	l.pool.stats.speeds[sizeClass(l.uncached)].add(seconds)
-	if l.cold || l.marks[0].gen != l.marks[0].unit.breaker.gen {
+	if l.cold {
 		return
 	}
 	b := &n.breaker
@@ -301,6 +317,9 @@ func pauseOf(h *Health, o *Outcome) (time.Duration, string) {
 	return 0, ""
 }
 
+// leastPause is the shortest time to come back after that means anything: who says at once says nothing.
+const leastPause = time.Millisecond
+
 // ownFinding is what an outcome says about the deployment. What concerns its endpoint or its credential is theirs.
 func (l *Lease) ownFinding(o *Outcome) finding {
 	f := finding{reason: o.Class, begun: l.begun}
@@ -308,11 +327,11 @@ func (l *Lease) ownFinding(o *Outcome) finding {
 	case o.Verdict == Success:
 		f.evidence = good
 	case o.Verdict != DeploymentFault:
-	case o.Fault == Failure && o.RetryAfter <= 0: // who says when to come back is busy, not ill
+	case o.Fault == Failure && o.RetryAfter < leastPause: // who says when to come back is busy, not ill
 		f.evidence, f.spare = failure, !l.router.maySpare(l.node)
 	case o.Fault == BrokeOff:
 		f.evidence, f.rule, f.spare = failure, RuleReset, !l.router.maySpare(l.node)
-	case o.Fault == RateLimited && o.RetryAfter <= 0:
+	case o.Fault == RateLimited && o.RetryAfter < leastPause:
 		f.evidence = limited
 	case o.Fault == NotServed:
 		f.evidence, f.rule = outage, RuleNotServed

@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -34,6 +35,18 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 		}
 	}
 	return r.sweep(now)
+}
+
+// Answers reports whether requests are being answered at an endpoint: one of its deployments was heard of late, and has failed
+// none since. Who only was too slow to answer something else is not away then.
+func (r *Router) Answers(now time.Time, s Scope) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.units[s.key()]
+	return u != nil && slices.ContainsFunc(u.sharers, func(n *node) bool {
+		b := &n.breaker
+		return !n.heard.IsZero() && now.Sub(n.heard) < r.health.Window && !b.tripped && b.row == 0
+	})
 }
 
 // startedAnew forgets the failures of deployments whose endpoint was away, and closes their breakers: what failed there was

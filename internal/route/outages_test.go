@@ -255,14 +255,10 @@ func TestRetryInIsWhenAllBreakersLetGo(t *testing.T) {
 	for range 6 {
 		running = append(running, mustPick(t, r, start, pinned("m", "a")))
 	}
-	running[0].Done(start, unreachable()) // the endpoint: for 1 s
-	endpoint := scopeView(t, r, start, "a").Breaker.Until
-	if got := mustRefuse(t, r, start, pinned("m", "a"), Unavailable).RetryIn; got != endpoint.Sub(start) {
-		t.Errorf("RetryIn %v, want the endpoint's, %v", got, endpoint.Sub(start))
-	}
 	for _, l := range running[1:] {
 		l.Done(start, broken()) // the deployment: for 30 s
 	}
+	running[0].Done(start, unreachable()) // the endpoint: for 1 s
 	own := node1(t, r, start, "a/m").Breaker.Until
 	if got := mustRefuse(t, r, start, pinned("m", "a"), Unavailable).RetryIn; got != own.Sub(start) {
 		t.Errorf("RetryIn %v, want the deployment's, %v", got, own.Sub(start))
@@ -270,6 +266,11 @@ func TestRetryInIsWhenAllBreakersLetGo(t *testing.T) {
 	end(t, r, start, "b", 1, asked(RateLimited, 7*second))
 	if got := mustRefuse(t, r, start, query("m"), Unavailable).RetryIn; got != 7*second {
 		t.Errorf("RetryIn %v, want that of b, 7s", got)
+	}
+	soon := own.Add(-second / 2)
+	r.Observe(soon, scope("a"), false) // the endpoint: for another second
+	if got := mustRefuse(t, r, soon, pinned("m", "a"), Unavailable).RetryIn; got != second {
+		t.Errorf("RetryIn %v, want the endpoint's, 1s", got)
 	}
 }
 

@@ -99,6 +99,9 @@ func (r *Router) replace(now time.Time, specs []PoolSpec) (uint64, []*Ticket) {
 	for _, u := range r.units {
 		r.forget(u)
 	}
+	for model := range r.models {
+		r.forgetModel(model)
+	}
 	return r.epoch, r.sweep(now)
 }
 
@@ -229,6 +232,13 @@ func (r *Router) forget(u *unit) {
 	if !u.member && u.inFlight == 0 {
 		delete(r.units, u.key)
 		delete(r.nodes, u.key)
+	}
+}
+
+// forgetModel does the same for what was learned about a model.
+func (r *Router) forgetModel(model string) {
+	if s := r.models[model]; s != nil && r.pools[model] == nil && s.overload.drain.running == 0 {
+		delete(r.models, model)
 	}
 }
 
