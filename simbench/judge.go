@@ -277,9 +277,11 @@ func (j *judgement) near(letter, where string, rows []*table) {
 			m := g.of(t)
 			own, best := t.entry(j.name), t.bestPeer(m)
 			i := geometric([]ratios{against(own.outcomes, best.outcomes, m)})
-			if i.Estimate <= near || i.Low > 0 && i.Low <= near {
+			within := i.Estimate <= near || i.Low > 0 && i.Low <= near
+			if within {
 				good++
-			} else {
+			}
+			if !within || i.Estimate > g.worst {
 				j.misses = append(j.misses, miss{t.spec.name(), fmt.Sprintf("%s %s", letter, g.name), i, own, best})
 			}
 			if i.Estimate > worst {

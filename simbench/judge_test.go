@@ -137,6 +137,19 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestMissesOfWideIntervals: a row may be within what its interval leaves, and still be worse than any row may.
+func TestMissesOfWideIntervals(t *testing.T) {
+	p := made(map[string][]float64{"a": {1, 1, 1.6}, "b": {1, 1, 1}}, [3]float64{1, 1, 1})
+	j := judge("a", []*table{digest(p, cast)}, cast)
+	var what []string
+	for _, m := range j.misses {
+		what = append(what, m.what)
+	}
+	if got := strings.Join(what, ", "); got != "(c) mean TTFT" {
+		t.Errorf("the misses are %s", got)
+	}
+}
+
 // TestJudgeOverload: rows that no other router keeps up with are counted, and not judged; without any there is nothing to say.
 func TestJudgeOverload(t *testing.T) {
 	p := made(map[string][]float64{"a": {1, 1, 1}, "b": {2, 2, 2}}, [3]float64{1, 1, 9})
