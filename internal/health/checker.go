@@ -56,8 +56,8 @@ func New(o Options) *Checker {
 	return &Checker{router: o.Router, done: done, seed: o.Seed, poke: make(chan struct{}, 1), plan: &Plan{}, targets: map[key]*target{}}
 }
 
-// Set replaces the plan. Targets that stay keep their turns, unless the interval changed; what a probe that runs finds
-// of one that left is thrown away.
+// Set replaces the plan. Targets that stay keep their turns, unless the interval changed. What was found of one that left is
+// taken back, and what a probe that runs there finds is thrown away: nobody would find out that it is over.
 func (c *Checker) Set(p *Plan) {
 	now := time.Now()
 	c.mu.Lock()
@@ -88,8 +88,24 @@ func (c *Checker) Set(p *Plan) {
 			}
 		}
 	}
+	for k, t := range c.targets {
+		if next[k] == nil {
+			c.retract(now, k, t.endpoint)
+		}
+	}
 	c.plan, c.targets = p, next
 	c.wake()
+}
+
+// retract takes back what the Router was told of a target.
+func (c *Checker) retract(now time.Time, k key, e *Endpoint) {
+	if !k.page {
+		c.router.Probed(now, k.name, route.Probe{Ended: true})
+		return
+	}
+	for i := range e.Deployments {
+		c.router.Probed(now, e.Deployments[i].ID, route.Probe{Page: true})
+	}
 }
 
 // turn is when in the interval a target is probed. It spreads the probes of a fleet, and those that several processes
@@ -195,9 +211,8 @@ func (c *Checker) probe(ctx context.Context, p *Plan, k key, e *Endpoint, d *Dep
 	r.Before = t.verdict
 	r.Changed = r.Verdict != t.verdict || r.Reason != t.reason
 	t.verdict, t.reason = r.Verdict, r.Reason
-	e = t.endpoint // with what it serves now
+	c.report(time.Now(), t.endpoint, &r) // with what it serves now, and before Set takes it back
 	c.mu.Unlock()
-	c.report(time.Now(), e, &r)
 	c.done(r)
 	c.wake()
 }

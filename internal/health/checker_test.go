@@ -306,6 +306,44 @@ func TestWhoLeftIsNotProbed(t *testing.T) {
 	})
 }
 
+// TestWhatProbesFoundEndsWithThem: who is degraded by probes is not so for ever once a reload has switched them off.
+func TestWhatProbesFoundEndsWithThem(t *testing.T) {
+	f := func(name string, before func(*Plan), off func(*Plan)) {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, "a", func(t *testing.T, w *world) {
+				p := w.plan("a", "vllm")
+				before(p)
+				w.checker.Set(p)
+				pass(4 * p.Interval)
+				if s := w.state("a"); s != route.Degraded {
+					t.Fatalf("%v, want degraded", s)
+				}
+				p = w.plan("a", "vllm")
+				before(p)
+				off(p)
+				w.checker.Set(p)
+				if s := w.state("a"); s != route.Closed {
+					t.Errorf("%v after its probes were switched off, want closed", s)
+				}
+				pass(time.Minute)
+				if s := w.state("a"); s != route.Closed {
+					t.Errorf("%v a minute later", s)
+				}
+			})
+		})
+	}
+	unexpected := func(p *Plan) { p.Expect = regexp.MustCompile("^no$") }
+	f("no interval", unexpected, func(p *Plan) { p.Interval = 0 })
+	f("no prompt", unexpected, func(p *Plan) { p.Prompt = "" })
+	f("not asked", unexpected, func(p *Plan) { p.Endpoints[0].Deployments[0].Ask = false })
+	page := func(p *Plan) {
+		p.Prompt = ""
+		p.Endpoints[0].Caller.(*fake).become(answering(503, "text/plain", "dead"))
+	}
+	f("no pages", page, func(p *Plan) { p.Interval = 0 })
+	f("a kind without a page", page, func(p *Plan) { p.Endpoints[0].Kind = kind("openai") })
+}
+
 // TestRunEndsItsProbes: nothing is running once it returns.
 func TestRunEndsItsProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

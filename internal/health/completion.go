@@ -127,9 +127,9 @@ func (p *Plan) judge(ctx context.Context, e *Endpoint, res *http.Response, a *an
 	r := Result{TTFT: a.ttft}
 	if class := a.class(ctx, res.StatusCode); class != llm.None {
 		r.Verdict, r.Reason = Failed, class.String()
-		_, later := llm.RetryAfter(res.Header, a.err(), time.Now())
+		later, _ := llm.RetryAfter(res.Header, a.err(), time.Now())
 		switch {
-		case class == llm.ClientFault, class == llm.RateLimited, class == llm.Loading, later: // who says when to come back is busy, not ill
+		case class == llm.ClientFault, class == llm.RateLimited, class == llm.Loading, later > 0: // who says when to come back is busy, not ill
 			r.Verdict = Unknown
 		case class == llm.Auth && e.Header.Get(e.Kind.CredentialHeader) == "": // the clients bring theirs
 			r.Verdict = Unknown

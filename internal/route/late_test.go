@@ -187,3 +187,25 @@ func TestModelsThatLeftAreForgotten(t *testing.T) {
 		t.Errorf("%d models are remembered, want none", len(r.models))
 	}
 }
+
+// TestThresholdThatIsTakenBack: who is slow by a limit is not slow any more when there is none.
+func TestThresholdThatIsTakenBack(t *testing.T) {
+	h := Health{TTFTThreshold: time.Second}
+	r := newRouterWith(t, h, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))
+	now := start
+	for range 10 {
+		now = now.Add(time.Second)
+		end(t, r, now, "a", 1, took(5*time.Second))
+	}
+	if s := state(t, r, now, "a/m"); s != Degraded {
+		t.Fatalf("%v, want degraded", s)
+	}
+	r.Configure(Options{Health: h})
+	if s := state(t, r, now, "a/m"); s != Degraded {
+		t.Errorf("%v after a reload that changed nothing, want degraded", s)
+	}
+	r.Configure(Options{})
+	if s := state(t, r, now, "a/m"); s != Closed {
+		t.Errorf("%v without a threshold, want closed", s)
+	}
+}

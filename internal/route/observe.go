@@ -65,6 +65,7 @@ type Probe struct {
 	// Page says that only a page about health was asked for, which costs nothing and is often wrong: it can degrade by
 	// Missed, opens and closes nothing, and the other fields are not looked at.
 	Page   bool
+	Ended  bool          // there is none any more: what those before have found, but for what they opened, is forgotten
 	OK     bool          // it answered as it should
 	Missed string        // what is not as it should be though it answers, "" = nothing: it is degraded
 	Reason string        // why it is not OK, of a fixed set
@@ -89,6 +90,10 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 		b := &n.breaker
 		if p.Page {
 			b.page = p.Missed
+			continue
+		}
+		if p.Ended {
+			b.missed, b.probesFailed, b.probesGood = "", 0, 0
 			continue
 		}
 		if !p.OK {

@@ -56,7 +56,13 @@ func (o *Options) health() Health {
 func (r *Router) Configure(o Options) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.health.TTFTThreshold
 	r.maxWaiting, r.health = o.MaxWaiting, o.health()
+	if r.health.TTFTThreshold != before {
+		for _, u := range r.units {
+			u.breaker.slow.threshold = gauge{} // it was held against another one
+		}
+	}
 }
 
 // New returns a Router without deployments.
