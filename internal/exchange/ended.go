@@ -84,6 +84,9 @@ func (x *Exchange) judge(f *flight, end *End) {
 		o.Verdict, o.Class, o.Detail = route.NotDeploymentFault, "shutdown", "the balancer shut down"
 		end.Class, end.Held, end.Broken = llm.None, false, true
 	default:
+		if x.committed && f == &x.flights[x.won] && end.Class == llm.None && !end.Broken {
+			return // the answer is whole: only the end of it was waited for
+		}
 		// Our own timeouts count against the deployment, but not a shorter one that the client chose, nor one that had passed
 		// for the most part when the attempt began: under overload all who waited end like that.
 		o.Verdict = route.DeploymentFault

@@ -183,7 +183,7 @@ func TestHoldEndsByTime(t *testing.T) {
 	b.wakesAfter(30 * time.Second) // still no content
 	b.now = epoch.Add(30 * time.Second)
 	b.do(Event{Kind: Timer}, Cancel)
-	got := b.do(ended(llm.None), Fail)
+	got := b.do(ended(llm.Reset), Fail)
 	if f := got[0].Failure; !f.Cut || f.Code != "evenkeel_upstream_timeout" {
 		t.Errorf("failure %+v", f)
 	}
@@ -219,7 +219,7 @@ func TestDeadlines(t *testing.T) {
 			b.after(c.at - 1).do(Event{Kind: Timer})
 			b.after(1).do(Event{Kind: Timer}, Cancel)
 			b.do(Event{Kind: Timer}) // nothing twice
-			f := b.do(ended(llm.None), Fail)[0].Failure
+			f := b.do(ended(llm.Reset), Fail)[0].Failure
 			if f.Status != c.status || f.Code != c.code || f.Cut != c.content {
 				t.Errorf("failure %+v", f)
 			}

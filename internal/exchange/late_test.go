@@ -86,3 +86,21 @@ func TestFallbackThatIsOutTakesNoRetry(t *testing.T) {
 		t.Errorf("depth %d, model %s, %d attempts", r.Depth, r.Model, len(r.Attempts))
 	}
 }
+
+// TestWholeAnswerWithoutAnEnd: what passed was the wait for the end of an answer that is whole: it counts as one.
+func TestWholeAnswerWithoutAnEnd(t *testing.T) {
+	f := func(end Event, verdict route.Verdict, result Result, want ActionKind) {
+		t.Helper()
+		plan := Plan{Deadlines: Deadlines{BetweenTokens: time.Second}}
+		b := newBench(t, plan, route.Facts{Stream: true}, pool(t, "m", 1, route.Limits{}))
+		b.do(Event{Kind: Started}, Dispatch)
+		b.do(Event{Kind: Content}, Commit)
+		b.after(time.Second).do(Event{Kind: Timer}, Cancel)
+		b.do(end, want)
+		if o := b.result(result).Last().Outcome; o.Verdict != verdict {
+			t.Errorf("verdict %v, want %v", o.Verdict, verdict)
+		}
+	}
+	f(ended(llm.None), route.Success, Complete, Finish)
+	f(ended(llm.Reset), route.DeploymentFault, Cut, Fail)
+}

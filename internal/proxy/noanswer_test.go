@@ -125,3 +125,33 @@ func TestErrorField(t *testing.T) {
 	}
 	w.idle()
 }
+
+// TestNoEndAfterTheLastChoice: an answer is whole once every choice has its finish_reason. Where the server then neither sends
+// [DONE] nor closes, the client has its answer all the same, and the server has given one.
+func TestNoEndAfterTheLastChoice(t *testing.T) {
+	d := exchange.Deadlines{Deadline: time.Minute, FirstToken: time.Minute, BetweenTokens: 200 * time.Millisecond, Hold: time.Minute}
+	stays := func(pieces ...string) upstreamHandler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			sse(pieces...)(w, r)
+			<-r.Context().Done()
+		}
+	}
+	whole := roleEvent + delta("a") + finishEvent
+	overBoth(t, func(t *testing.T, o options) {
+		o.deadlines = d
+		w := newWorld(t, o, stays(whole, usageEvent[:40]))
+		if a := w.post("/v1/chat/completions", streamBody); a.body != whole || a.err != nil {
+			t.Errorf("client got %q (%v)", a.body, a.err)
+		}
+		if r := w.record(1); r.Result != exchange.Complete || r.Last().Outcome.Verdict != route.Success {
+			t.Errorf("%s %+v", r.Result, r.Last().Outcome)
+		}
+		w.idle()
+
+		w = newWorld(t, o, stays(roleEvent+delta("a")))
+		if a := w.post("/v1/chat/completions", streamBody); !strings.Contains(a.body, `"evenkeel_upstream_timeout"`) {
+			t.Errorf("without a finish_reason the client got %q (%v)", a.body, a.err)
+		}
+		w.idle()
+	})
+}

@@ -286,6 +286,10 @@ func (r *reply) tookEvents(plain []byte, err error) *exchange.End {
 		return r.end(true, r.withheld || s.Unheard())
 	case err == nil:
 		return nil
+	case !r.eof && r.stop.Cancelled() && r.complete(): // some servers neither say that it ends nor end it
+		if !r.src.raw() {
+			r.buf = r.buf[:max(len(r.buf)-s.Tail(), r.start)]
+		}
 	case !r.eof:
 		end := r.end(false, true)
 		end.Class = brokenBody(err)
@@ -341,8 +345,7 @@ func (r *reply) cutShort() bool {
 	s := r.events
 	tail, content, released := s.Tail(), s.Content(), s.Release()
 	s.End()
-	complete := s.Terminal() && (s.Done() || s.Finished() == 0 || s.Finished() >= min(r.c.req.N, 64))
-	if !r.c.api.Streams || complete || s.Err() != nil || r.src.blind {
+	if !r.c.api.Streams || r.complete() || s.Err() != nil || r.src.blind {
 		return false
 	}
 	switch {
@@ -359,6 +362,12 @@ func (r *reply) cutShort() bool {
 		r.tell(exchange.Release)
 	}
 	return true
+}
+
+// complete reports whether every answer of a stream has come to its end.
+func (r *reply) complete() bool {
+	s := r.events
+	return s.Terminal() && (s.Done() || s.Finished() == 0 || s.Finished() >= min(r.c.req.N, 64))
 }
 
 func (r *reply) tookBody(plain []byte, err error) *exchange.End {
