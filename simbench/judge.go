@@ -19,6 +19,7 @@ const (
 	wantHalf                        = .75            // avoidable delay over the best's, on half of the busy Mooncake rows
 	wantBound, wantReference        = 1.25, 1.10     // over the lower bound where engines are many and idle, over the reference elsewhere
 	wantSeeds, wantP99Seeds         = 8, 10          // fewer say too little
+	wantHoldout                     = .03            // that geometric means over rows of the hold-out may be above those that were tuned by
 )
 
 // judged is the strategy that is held against other routers': the one that predicts waits, once it takes part.
@@ -138,8 +139,15 @@ type judgement struct {
 	busy     []*table // of those, the Mooncake traces at ρ₀ ≥ 0.9
 	robust   []*table // stable, about what balancers know and what befalls engines
 	loose    int      // that are not stable
+	means    []mean   // geometric ones over rows, that the hold-out must keep
 	verdicts []verdict
 	misses   []miss
+}
+
+// mean is a number that has a name.
+type mean struct {
+	name  string
+	value float64
 }
 
 // missed is the verdict on a target that does not hold.
@@ -240,14 +248,15 @@ func (j *judgement) eachPeer() {
 	if len(rivals) == 0 {
 		return
 	}
-	mean, delay := rivals[0], rivals[0]
+	hardest, delay := rivals[0], rivals[0]
 	for _, r := range rivals {
 		if r.avoidable.Estimate > delay.avoidable.Estimate {
 			delay = r
 		}
 	}
 	target := "(a) against every other policy, %s, Mooncake at ρ₀ ≥ 0.9: geometric mean ≤ %.2f"
-	j.verdict(mean.mean.Estimate <= wantMean, fmt.Sprintf(target, meanGauge.name, wantMean), "%s against %s", ratio(mean.mean), mean.name)
+	j.means = append(j.means, mean{"(a) " + meanGauge.name, hardest.mean.Estimate}, mean{"(a) " + avoidable.name, delay.avoidable.Estimate})
+	j.verdict(hardest.mean.Estimate <= wantMean, fmt.Sprintf(target, meanGauge.name, wantMean), "%s against %s", ratio(hardest.mean), hardest.name)
 	j.verdict(delay.avoidable.Estimate <= wantAvoidable, fmt.Sprintf(target, avoidable.name, wantAvoidable), "%s against %s", ratio(delay.avoidable), delay.name)
 }
 
@@ -258,6 +267,7 @@ func (j *judgement) bestOfAll() {
 			return
 		}
 		i := j.over(rows, g, best)
+		j.means = append(j.means, mean{fmt.Sprintf("(b) %s, %s", g.name, where), i.Estimate})
 		j.verdict(i.Estimate <= want, fmt.Sprintf("(b) against the best other policy of each row, %s, %s: geometric mean ≤ %.2f", g.name, where, want), "%s over %d rows", ratio(i), len(rows))
 	}
 	hold(j.rows, "all stable rows", meanGauge, wantBest)
@@ -346,6 +356,17 @@ func (j *judgement) yardsticks() {
 		}
 		if len(all) > 0 {
 			j.verdict(good == len(all), fmt.Sprintf(b.target, b.want), "%d of %d rows, geometric mean %s, worst %.2f (%s)", good, len(all), ratio(geometric(all)), worst, worstRow)
+		}
+	}
+}
+
+// keeps holds the means of the hold-out to those of the rows that were tuned by.
+func (j *judgement) keeps(tuned *judgement) {
+	for _, m := range j.means {
+		for _, o := range tuned.means {
+			if m.name == o.name {
+				j.verdict(m.value <= o.value+wantHoldout, fmt.Sprintf("hold-out %s: at most %.2f above that of the other rows", m.name, wantHoldout), "%.3f, there %.3f", m.value, o.value)
+			}
 		}
 	}
 }

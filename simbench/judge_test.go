@@ -128,7 +128,9 @@ func TestJudge(t *testing.T) {
 	for _, x := range bad { // under the name that is judged
 		x.entry("a").policy.Name = judged()
 	}
-	b.judgement(document{&text}, bad)
+	if err := b.judgement(t.Context(), document{&text}, bad); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{"## Judgement of `" + judged() + "`", "of 4 rows, 4 have fewer than the 8", "| b | 1.20", "### Misses",
 		"| mooncake-conversation/sglang/n8/rho0.9nc | (c) mean TTFT | 1.20 (1.20–1.20) | b |", "| mooncake-conversation/fifo/n16/rho0.7nc | (e) lower bound | 1.80"} {
 		if !strings.Contains(text.String(), want) {
@@ -160,8 +162,31 @@ func TestJudgeOverload(t *testing.T) {
 		t.Errorf("%d are not stable, %d verdicts", j.loose, len(j.verdicts))
 	}
 	var text bytes.Buffer
-	(&bench{}).judgement(document{&text}, nil)
-	if text.Len() != 0 {
-		t.Errorf("nothing was judged: %s", text.String())
+	if err := (&bench{}).judgement(t.Context(), document{&text}, nil); err != nil || text.Len() != 0 {
+		t.Errorf("nothing was judged: %s, %v", text.String(), err)
 	}
+}
+
+// TestHoldoutKeeps: the geometric means of the hold-out may be a little above those of the rows that were tuned by.
+func TestHoldoutKeeps(t *testing.T) {
+	moo := spec{Workload: "mooncake-conversation", Engine: "sglang", N: 8, Rho: .9, NoCache: true}
+	held := moo
+	held.Holdout = true
+	f := func(own float64, kept int) {
+		t.Helper()
+		j := judge("a", []*table{judgedRow(held, own, 1, 1.1)}, cast)
+		j.keeps(judge("a", []*table{judgedRow(moo, .8, 1, 1.1)}, cast))
+		n := map[string]int{}
+		for _, v := range j.verdicts {
+			if strings.HasPrefix(v.target, "hold-out") {
+				n[v.holds]++
+			}
+		}
+		if n["holds"] != kept || n["holds"]+n[missed] != 5 {
+			t.Errorf("at %v: %v, want %d of 5 kept", own, n, kept)
+		}
+	}
+	f(.8, 5)
+	f(.82, 4) // of the avoidable delay, .32/.5 is .04 above .3/.5
+	f(.84, 0)
 }

@@ -12,31 +12,51 @@ import (
 
 // judgeStored prints the judgement of the results that there are.
 func (b *bench) judgeStored(ctx context.Context, specs []spec) error {
-	out := b.out
-	b.out = io.Discard // progress
-	rows, err := b.play(ctx, specs)
+	tables, err := b.stored(ctx, specs)
 	if err != nil {
 		return err
 	}
-	if len(rows) == 0 {
+	if len(tables) == 0 {
 		return fmt.Errorf("no row of %d has all its results in %s, of the code and the traces as they are: run simbench without --judge, with the same flags", len(specs), b.options.results)
 	}
-	var tables []*table
-	for _, p := range rows {
-		tables = append(tables, digest(p, b.policies))
-	}
 	var doc bytes.Buffer
-	b.judgement(document{&doc}, tables)
-	fmt.Fprintf(&doc, "%d of %d rows are played.\n", len(rows), len(specs))
-	_, err = doc.WriteTo(out)
+	if err := b.judgement(ctx, document{&doc}, tables); err != nil {
+		return err
+	}
+	fmt.Fprintf(&doc, "%d of %d rows are played.\n", len(tables), len(specs))
+	_, err = doc.WriteTo(b.out)
 	return err
 }
 
-// judgement writes what the rows say of the judged strategy.
-func (b *bench) judgement(d document, tables []*table) {
+// stored returns those of the rows whose results are all there.
+func (b *bench) stored(ctx context.Context, specs []spec) (tables []*table, err error) {
+	reader := &bench{options: b.options, traces: b.traces, store: b.store, policies: b.policies, versions: b.versions, out: io.Discard}
+	reader.options.judge = true
+	rows, err := reader.play(ctx, specs)
+	for _, p := range rows {
+		tables = append(tables, digest(p, b.policies))
+	}
+	return tables, err
+}
+
+// judgement writes what the rows say of the judged strategy, those of the hold-out beside what the others say as far as they are played.
+func (b *bench) judgement(ctx context.Context, d document, tables []*table) error {
 	j := judge(judged(), tables, b.policies)
+	if b.options.holdout {
+		o := b.options
+		o.holdout, o.only = false, "*"
+		specs, err := selected(o)
+		if err != nil {
+			return err
+		}
+		others, err := b.stored(ctx, specs)
+		if err != nil {
+			return err
+		}
+		j.keeps(judge(j.name, others, b.policies))
+	}
 	if len(j.verdicts) == 0 {
-		return
+		return nil
 	}
 	d.line("## Judgement of `%s`\n", j.name)
 	d.line("Ratios are its figures over others', so below 1 it is the better one; those of several rows are geometric means. Intervals are 95 %% over seeds, paired: both saw the same requests. Of %d stable rows and %d of other circumstances; %d more are not stable for any router.\n", len(j.rows), len(j.robust), j.loose)
@@ -48,6 +68,7 @@ func (b *bench) judgement(d document, tables []*table) {
 	d.line("")
 	j.writeRivals(d)
 	j.writeMisses(d)
+	return nil
 }
 
 // fewSeeds says which rows have too few to go by.

@@ -36,6 +36,7 @@ type options struct {
 	seeds   int    // 0 = as many as a row wants
 	workers int
 	list    bool // say which rows there are, and play none
+	holdout bool // the rows that are kept for the end
 	judge   bool // say what the results that there are say of Evenkeel's strategy, and play none
 }
 
@@ -67,6 +68,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.IntVar(&o.seeds, "seeds", 0, "`number` of seeds (default: as many as each row wants)")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "`number` of rows that are played at one time")
 	flags.BoolVar(&o.list, "list", false, "list the rows")
+	flags.BoolVar(&o.holdout, "holdout", false, "play the rows that nothing may be tuned by: other halves of the traces, other seeds, another engine")
 	flags.BoolVar(&o.judge, "judge", false, "say which targets Evenkeel's strategy meets, from the results that there are: nothing is played")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -123,5 +125,5 @@ func simbench(ctx context.Context, o options, out io.Writer) error {
 	if err != nil || o.write == "" {
 		return err
 	}
-	return b.report(rows)
+	return b.report(ctx, rows)
 }

@@ -20,6 +20,7 @@ type spec struct {
 	Lengths  float64 `json:"lengths"` // how long it is played, in multiples of the 99th percentile of a request's duration
 	Most     int     `json:"most"`    // requests at most, for 8 deployments
 	Least    int     `json:"least"`   // and at least
+	Holdout  bool    `json:"holdout,omitempty"`
 
 	seeds  int
 	scouts int  // seeds that are played under every policy, the others only under those that may be the best
@@ -36,7 +37,21 @@ func (s *spec) name() string {
 	if s.Variant != "" {
 		name += "/" + s.Variant
 	}
+	if s.Holdout {
+		name += "/holdout"
+	}
 	return name
+}
+
+// holdoutSeeds is how far the seeds of hold-out rows are from the others.
+const holdoutSeeds = 1000
+
+// seed returns the i-th seed of a row.
+func (s *spec) seed(i int) uint64 {
+	if s.Holdout {
+		return holdoutSeeds + uint64(i) + 1
+	}
+	return uint64(i) + 1
 }
 
 // Sizes of rows. A request's duration is tens of seconds on Mooncake, so that rows are hundreds of seconds to an hour long.
@@ -133,6 +148,28 @@ func matrix() []spec {
 	return m
 }
 
+// The hold-out has an engine that no other row has, in the place of one of the others.
+const (
+	heldEngine = "vllm-router"
+	heldFor    = "vllm-8192"
+)
+
+// holdout returns the rows that nothing may be tuned by: those of the matrix, with the second half of each trace, other seeds, and an
+// engine that is not in it. They are played once, when the defaults are settled.
+func holdout() []spec {
+	var m []spec
+	for _, s := range matrix() {
+		if s.Variant != "" {
+			continue
+		}
+		if s.Holdout = true; s.Engine == heldFor {
+			s.Engine = heldEngine
+		}
+		m = append(m, s)
+	}
+	return m
+}
+
 // quickRows are those of a quick run: each workload, each engine, each kind of load once at least.
 var quickRows = map[string]bool{
 	"mooncake-conversation/fifo/n8/rho1nc":         true,
@@ -150,8 +187,12 @@ var quickRows = map[string]bool{
 
 // selected returns the rows that the options ask for.
 func selected(o options) ([]spec, error) {
+	all := matrix()
+	if o.holdout {
+		all = holdout()
+	}
 	var some []spec
-	for _, s := range matrix() {
+	for _, s := range all {
 		if o.quick {
 			if !s.quick {
 				continue
@@ -180,7 +221,7 @@ func (s *spec) row(t traces) (study.Row, error) {
 	if err != nil {
 		return study.Row{}, err
 	}
-	w.Trace = t[w.File].trace
+	w.Trace = t.of(s).trace
 	r := study.Row{Workload: w, Rho: s.Rho}
 	if s.NoCache {
 		r.Basis = study.NoCache

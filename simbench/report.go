@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -14,7 +15,7 @@ import (
 )
 
 // report writes the document and its plots.
-func (b *bench) report(rows []*played) error {
+func (b *bench) report(ctx context.Context, rows []*played) error {
 	var tables []*table
 	for _, p := range rows {
 		tables = append(tables, digest(p, b.policies))
@@ -33,7 +34,9 @@ func (b *bench) report(rows []*played) error {
 	var doc bytes.Buffer
 	d := document{&doc}
 	b.head(d, tables)
-	b.judgement(d, tables)
+	if err := b.judgement(ctx, d, tables); err != nil {
+		return err
+	}
 	b.standings(d, tables)
 	for _, p := range plots {
 		d.line("![%s](%s/%s)\n", p.title, filepath.Base(folder), p.file)
@@ -47,7 +50,7 @@ func (b *bench) report(rows []*played) error {
 
 // order is that of the matrix.
 func (b *bench) order(t *table) int {
-	return slices.IndexFunc(matrix(), func(s spec) bool { return s.name() == t.spec.name() })
+	return slices.IndexFunc(slices.Concat(matrix(), holdout()), func(s spec) bool { return s.name() == t.spec.name() })
 }
 
 type document struct{ *bytes.Buffer }
@@ -66,6 +69,9 @@ func (b *bench) head(d document, tables []*table) {
 	if b.options.quick {
 		d.line("**This is a quick run**: %d rows of %d, %d seeds in the place of %d, and rows of 1,500 to 3,000 requests for 8 deployments. It shows who is about where; differences of a few per cent it does not show, nor p99.\n",
 			len(tables), len(matrix()), quickSeeds, fullSeeds)
+	}
+	if b.options.holdout {
+		d.line("**This is the hold-out**: the second half of each trace, other seeds, and the engine `%s` in the place of `%s`. Nothing was tuned by it.\n", heldEngine, heldFor)
 	}
 	if b.traces.excerpts() {
 		d.line("**The traces are excerpts of 300 requests**, played over and over with new prefixes: prefixes recur less than in the whole traces, and rows that need a trace of which there is no excerpt are left out. Give the folder of the whole traces by `--traces`.\n")
@@ -90,7 +96,7 @@ same without any cache. Rows are named by the one that the fleet was set to; "nc
 A row is *stable* if under some other router's policy that played all seeds the last third of the requests waits at most 1.5 times as long as the middle third. Of
 other rows only goodput is compared. In a table the best of a column is bold, of the policies that played all seeds; ratios are to the row's best, with 95 % intervals over seeds, paired: both saw the same requests. All
 policies play the first seeds, and only those that are within 1.3 times of the other routers' best mean or p99 there, and Evenkeel's default, the others: figures of fewer seeds are of other requests, and only the ratios can be compared.
-Seeds of a trace begin at places of their own and overlap, so intervals hold for that trace; seeds of made-up traffic have the same population of system prompts, and are equally busy.
+Rows play the first half of their traces; the second one is kept for the hold-out (--holdout). Seeds of a trace begin at places of their own and overlap, so intervals hold for that trace; seeds of made-up traffic have the same population of system prompts, and are equally busy.
 
 "(bare)" is an Evenkeel strategy without the router's rule that gives less to deployments whose first tokens come late. Other routers have no such rule
 and always run without it.

@@ -120,18 +120,19 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 	if base.Faults != nil { // which yardsticks do not know of
 		takes = slices.DeleteFunc(slices.Clone(takes), func(c policy) bool { return c.kind == reference })
 	}
-	for seed := range uint64(s.seeds) {
-		if seed == uint64(s.scouts) {
+	for i := range s.seeds {
+		if i == s.scouts {
 			takes = contenders(p, takes)
 		}
-		prepare := sync.OnceValues(func() (*study.Prepared, error) { return study.Prepare(base, seed+1) })
-		x, err := b.cell(ctx, &s, floor, seed+1, prepare)
+		seed := s.seed(i)
+		prepare := sync.OnceValues(func() (*study.Prepared, error) { return study.Prepare(base, seed) })
+		x, err := b.cell(ctx, &s, floor, seed, prepare)
 		if err != nil {
 			return nil, err
 		}
 		p.bounds = append(p.bounds, x.Outcome)
 		for _, policy := range takes {
-			r, err := b.cell(ctx, &s, policy, seed+1, prepare)
+			r, err := b.cell(ctx, &s, policy, seed, prepare)
 			if err != nil {
 				return nil, err
 			}
@@ -140,7 +141,7 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 			p.seconds += r.Seconds
 			p.outcomes[policy.Name] = append(p.outcomes[policy.Name], r.Outcome)
 		}
-		b.progress(&s, guess(&s)/float64(s.seeds), seed+1 == uint64(s.seeds))
+		b.progress(&s, guess(&s)/float64(s.seeds), i+1 == s.seeds)
 	}
 	return p, nil
 }
@@ -181,7 +182,7 @@ func (b *bench) cell(ctx context.Context, s *spec, policy policy, seed uint64, p
 		return nil, err
 	}
 	version := b.versions[policy.kind]
-	k := key(s, b.digest(s), policy.Name, version, seed)
+	k := key(s, b.traces.of(s).digest, policy.Name, version, seed)
 	if r := b.store.get(k); r != nil {
 		return r, nil
 	}
@@ -226,15 +227,6 @@ func lowerBound(p *study.Prepared, seed uint64) (*study.Outcome, error) {
 	return &study.Outcome{Policy: floor.Name, Seed: seed, Requests: x.Requests, TTFTMean: x.TTFT()}, nil
 }
 
-// digest is of the trace that a row plays.
-func (b *bench) digest(s *spec) string {
-	w, err := study.Find(s.Workload)
-	if err != nil {
-		panic("BUG: simbench: " + err.Error())
-	}
-	return b.traces[w.File].digest
-}
-
 // pilot is the policy that tells how long requests of a row last.
 const pilot = "peer:lmetric"
 
@@ -254,7 +246,8 @@ func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error
 		return 0, err
 	}
 	p.Name = "pilot"
-	r, err := b.cell(ctx, s, policy{p, peer}, 1, func() (*study.Prepared, error) { return study.Prepare(base, 1) })
+	seed := s.seed(0)
+	r, err := b.cell(ctx, s, policy{p, peer}, seed, func() (*study.Prepared, error) { return study.Prepare(base, seed) })
 	if err != nil {
 		return 0, err
 	}

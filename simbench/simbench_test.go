@@ -86,6 +86,60 @@ func covers(t *testing.T, all []spec) {
 	}
 }
 
+// TestHoldout: no row, seed or half of a trace is in both, and each workload and engine of the one is in the other but for the engine that
+// is new.
+func TestHoldout(t *testing.T) {
+	m, h := matrix(), holdout()
+	names, engines := map[string]bool{}, map[string]bool{}
+	for i := range m {
+		names[m[i].name()], engines[m[i].Engine] = true, true
+	}
+	if engines[heldEngine] {
+		t.Errorf("the engine %s is in the matrix", heldEngine)
+	}
+	if len(h) < 70 {
+		t.Errorf("%d rows", len(h))
+	}
+	tr, err := readTraces(options{root: ".."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := false
+	for i := range h {
+		s := &h[i]
+		held = held || s.Engine == heldEngine
+		if names[s.name()] || s.seed(0) <= uint64(fullSeeds) {
+			t.Errorf("%s, with the seed %d at first, is in the matrix", s.name(), s.seed(0))
+		}
+		twin := *s
+		if twin.Holdout = false; tr.has(s) && tr.of(s).trace != nil && tr.of(s).digest == tr.of(&twin).digest {
+			t.Errorf("%s plays the half that is tuned by", s.name())
+		}
+		if _, err := s.row(tr); err != nil {
+			t.Error(err)
+		}
+	}
+	if !held {
+		t.Errorf("no row has the engine %s", heldEngine)
+	}
+	if some, err := selected(options{holdout: true, quick: true, only: "*"}); err != nil || len(some) == 0 || !some[0].Holdout || some[0].Lengths != quickLengths {
+		t.Errorf("of a quick hold-out: %+v, %v", some, err)
+	}
+}
+
+func TestHalves(t *testing.T) {
+	f := func(text string, headed bool, first, second string) {
+		t.Helper()
+		if a, b := halves([]byte(text), headed); string(a) != first || string(b) != second {
+			t.Errorf("%q: %q and %q, want %q and %q", text, a, b, first, second)
+		}
+	}
+	f("a\nb\nc\n", false, "a\nb\n", "c\n")
+	f("a\nb", false, "a\n", "b")
+	f("h\na\nb\n", true, "h\na\n", "h\nb\n")
+	f("", true, "", "")
+}
+
 func TestFlags(t *testing.T) {
 	f := func(want string, args ...string) {
 		t.Helper()
@@ -394,7 +448,7 @@ func TestSimbench(t *testing.T) {
 		if err != nil {
 			return nil, info.Size(), err
 		}
-		if err := b.report(rows); err != nil {
+		if err := b.report(ctx, rows); err != nil {
 			return nil, info.Size(), err
 		}
 		report, err = os.ReadFile(o.write)
