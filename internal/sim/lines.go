@@ -14,7 +14,8 @@ import (
 // them. Rows are named by where they are.
 type lines struct {
 	store
-	n int
+	n    int
+	body []byte // of the row that was added last: its memory is used again
 
 	recent []arrived // not yet in a stretch
 	sorted []stretch
@@ -34,15 +35,16 @@ type stretch struct {
 }
 
 const (
-	stretchLength = 1 << 17 // arrivals, which takes 2 MiB
+	stretchLength = 1 << 14 // arrivals
 	arrivalBytes  = 2 * word
 	linkBytes     = word // of the row that goes on from a row, plus one; 0 = none does
 )
 
 // add appends a row and returns where it is.
 func (l *lines) add(r *Row) (row int64, err error) {
-	c := codec{b: make([]byte, linkBytes+lengthBytes, 512)}
+	c := codec{b: append(l.body[:0], make([]byte, linkBytes+lengthBytes)...)}
 	c.row(r)
+	l.body = c.b
 	binary.LittleEndian.PutUint32(c.b[linkBytes:], uint32(len(c.b)-linkBytes-lengthBytes))
 	row = l.size()
 	if err := l.append(c.b); err != nil {

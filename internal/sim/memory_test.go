@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"evenkeel/internal/exchange"
 )
 
 // mostAllocations is how many allocations a simulated request may cost, its workload's counted in: its name, and a turn's chain of hashes that
@@ -46,4 +48,45 @@ func TestMemoryIsFlat(t *testing.T) {
 	f("queues", Options{
 		Servers: queues(t, 8), Strategy: mustStrategy(t, "p2c_ewma"), Source: jobs(t, 1, 6), Plan: onlyOnce,
 	}, 50_000, 200_000)
+}
+
+// TestMemoryIsFlatInTraceLength: a recorded trace ten times as long takes no more memory, neither to read nor to play to a fleet.
+func TestMemoryIsFlatInTraceLength(t *testing.T) {
+	live := func(exchanges int) uint64 {
+		before := liveHeap()
+		read := readChatter(t, exchanges, temporary(t))
+		p, err := NewReplay(1, read, ReplayOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := 0
+		f := mustFleet(t, Options{
+			Servers: queues(t, 8), Strategy: mustStrategy(t, "least_tokens"), Plan: onlyOnce, Source: p, Record: func(*Request, *exchange.Record) { done++ },
+		})
+		f.Run(p.Length() / 2)
+		heap := liveHeap()
+		runtime.KeepAlive(read)
+		if err := f.Finish(p.Length()); err != nil {
+			t.Fatal(err)
+		}
+		if done != exchanges {
+			t.Errorf("%d requests of %d are over", done, exchanges)
+		}
+		return heap - min(heap, before)
+	}
+	live(1000) // what is made once
+	short := live(10_000)
+	long := live(100_000)
+	t.Logf("%d bytes are live with 10,000 exchanges and %d with 100,000", short, long)
+	if grown := float64(long)/float64(short) - 1; grown > .1 {
+		t.Errorf("%d bytes are live with 10,000 exchanges and %d with 100,000: %.0f %% more", short, long, 100*grown)
+	}
+}
+
+func liveHeap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -17,7 +17,7 @@ const (
 	// A token is at least leastBytes of text and at most mostBytes: what lies beyond is a miscount.
 	leastBytes, mostBytes = 1, 32
 	// rememberedEnds is how many places where prompts end are remembered at least, to find the turn that goes on from there.
-	rememberedEnds = 1 << 17
+	rememberedEnds = 1 << 16
 )
 
 // ReadRecorded reads what a balancer has recorded of its own traffic (package trace), whatever the order of the lines. Rows are in order

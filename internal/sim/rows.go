@@ -23,6 +23,7 @@ type Trace struct {
 	last  time.Duration // when the last row came
 
 	recorded bool
+	body     []byte // of the row that was added last: its memory is used again
 
 	from   int           // row that comes first: those before it come after the last one
 	first  time.Duration // when that one came
@@ -70,8 +71,9 @@ func NewTrace(blockTokens int, rows ...Row) *Trace {
 
 // add appends a row. It fails if the Scratch does.
 func (t *Trace) add(r *Row) error {
-	c := codec{b: make([]byte, lengthBytes, 512)}
+	c := codec{b: append(t.body[:0], make([]byte, lengthBytes)...)}
 	c.row(r)
+	t.body = c.b
 	binary.LittleEndian.PutUint32(c.b, uint32(len(c.b)-lengthBytes))
 	if t.n%markEvery == 0 {
 		t.marks = append(t.marks, mark{r.At, t.rows.size()})

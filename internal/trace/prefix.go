@@ -90,8 +90,8 @@ type Segment struct {
 	Name   uint64 // of its last block, which stands for all before it too
 }
 
-// rememberedChains is how many ends of chains a reader remembers at least. A writer refers back over at most half as many.
-const rememberedChains = 1 << 19
+// rememberedChains is how many ends of chains a reader remembers at least: as many as a writer refers back over at most.
+const rememberedChains = 1 << 18
 
 // NewChains returns Chains that know none.
 func NewChains() *Chains { return newChains(rememberedChains) }

@@ -1,24 +1,33 @@
 package fit
 
 import (
+	"cmp"
 	"errors"
+	"math"
+	"slices"
+	"time"
 
 	"evenkeel/internal/sim"
 )
 
 // Recorded returns what a recorded trace (sim.ReadRecorded) tells of the deployments that keep names, nil = of all; they should be
-// engines of one kind with one model. Each attempt is an observation. The times of one count that came to its end and whose engine
+// engines of one kind with one model. Each attempt is an observation; of a long trace it returns at least the first Options.Most at its
+// default, and not all. The times of one count that came to its end and whose engine
 // reported its tokens; the others are load.
 //
 // An engine that caches prefixes must report what it found, or computing a prompt looks cheaper than it is.
 func Recorded(t *sim.Trace, keep func(deployment string) bool) ([]Observation, error) {
 	var out []Observation
 	recorded := false
+	until := time.Duration(math.MaxInt64) // what begins later is not among the first
 	for _, row := range t.Rows() {
 		if row.Recorded == nil {
 			continue
 		}
 		recorded = true
+		if row.At > until {
+			break
+		}
 		for _, a := range row.Recorded.Attempts {
 			if keep != nil && !keep(a.Deployment) {
 				continue
@@ -33,6 +42,9 @@ func Recorded(t *sim.Trace, keep func(deployment string) bool) ([]Observation, e
 				o.OutputTokens = min(row.OutputTokens, mostTokens)
 			}
 			out = append(out, o)
+		}
+		if len(out) >= defaultMost && until == math.MaxInt64 {
+			until = slices.MaxFunc(out, func(a, b Observation) int { return cmp.Compare(a.At, b.At) }).At
 		}
 	}
 	switch {

@@ -46,3 +46,24 @@ func TestRecorded(t *testing.T) {
 	wrong(tr, func(string) bool { return false }, "no attempt")
 	wrong(sim.NewTrace(0, sim.Row{PromptTokens: 5, OutputTokens: 5}), nil, "record one")
 }
+
+// TestRecordedStopsWhereCalibrateDoes: of a long trace, what is taken makes the same fit as all of it would.
+func TestRecordedStopsWhereCalibrateDoes(t *testing.T) {
+	const n = 3 * defaultMost
+	rows := make([]sim.Row, n)
+	var all []Observation
+	for i := range rows {
+		at, sent := time.Duration(i)*time.Millisecond, time.Duration(i*7919%1000)*time.Millisecond
+		rows[i] = sim.Row{At: at, PromptTokens: 500, OutputTokens: 60, Recorded: &trace.Entry{Attempts: []trace.Attempt{
+			{Deployment: "a/m", Sent: sent, TTFT: 90 * time.Millisecond, Took: time.Second, Input: 500 + i%300, Output: 64},
+		}}}
+		all = append(all, Observation{Deployment: "a/m", At: at + sent, PromptTokens: 500 + i%300, OutputTokens: 64, TTFT: 90 * time.Millisecond, Total: time.Second})
+	}
+	some, err := Recorded(sim.NewTrace(0, rows...), nil)
+	if err != nil || len(some) < defaultMost || len(some) > defaultMost+2000 {
+		t.Fatalf("%d observations, %v", len(some), err)
+	}
+	if got, want := newReplay(some, defaultMost), newReplay(all, defaultMost); !reflect.DeepEqual(got, want) {
+		t.Error("other observations are among the first")
+	}
+}
