@@ -22,6 +22,9 @@ type Budget struct {
 // part is the grain in which retries are counted: sums of decimal ratios stay exact.
 const part = 1_000_000
 
+// mostBudget bounds what a budget holds if nothing is in flight, so that it can be counted.
+const mostBudget = 1e9
+
 // NewBudget returns a full budget that gains ratio per first attempt and holds max(smallest, requests in
 // flight) retries.
 func NewBudget(ratio, smallest float64) *Budget {
@@ -35,7 +38,7 @@ func NewBudget(ratio, smallest float64) *Budget {
 func (b *Budget) Configure(ratio, smallest float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ratio, b.smallest = int64(math.Round(ratio*part)), int64(math.Round(smallest*part))
+	b.ratio, b.smallest = int64(math.Round(ratio*part)), int64(math.Round(min(smallest, mostBudget)*part))
 	b.parts = min(b.parts, b.most())
 }
 

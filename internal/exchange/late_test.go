@@ -104,3 +104,11 @@ func TestWholeAnswerWithoutAnEnd(t *testing.T) {
 	f(ended(llm.None), route.Success, Complete, Finish)
 	f(ended(llm.Reset), route.DeploymentFault, Cut, Fail)
 }
+
+// TestBudgetOfAnySize is never negative.
+func TestBudgetOfAnySize(t *testing.T) {
+	b := NewBudget(1, 1e300)
+	if !b.take() {
+		t.Error("a huge budget has nothing")
+	}
+}

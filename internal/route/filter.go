@@ -132,7 +132,7 @@ func (n *node) unwell(now time.Time, panicking bool) verdict {
 		}
 		v.calm = false
 		state := b.state(now)
-		if panicking && (state == Open || state == HalfOpen) && b.rule.passable() {
+		if panicking && (state == Open || state == HalfOpen) && b.rule.passable() && !now.Before(b.cool) {
 			continue
 		}
 		switch {
@@ -158,16 +158,21 @@ func (p *pool) panicking(now time.Time, h *Health) bool {
 	if h.PanicThreshold <= 0 {
 		return false
 	}
-	least, well := h.PanicThreshold*float64(len(p.members)), 0
-	for i := 0; float64(well) < least; i++ {
-		if i == len(p.members) {
-			return true
-		}
-		if p.members[i].node.unwell(now, false).cut == CutNone {
-			well++
+	all, well := 0, 0
+	for i := range p.members {
+		if m := &p.members[i]; m.meant() {
+			all++
+			if m.node.unwell(now, false).cut == CutNone {
+				well++
+			}
 		}
 	}
-	return false
+	return float64(well) < h.PanicThreshold*float64(all)
+}
+
+// meant reports whether the operator wants the deployment to be used: then it counts where parts of a pool do.
+func (m *member) meant() bool {
+	return m.dep.Weight > 0 && !m.node.any(func(b *breaker) bool { return b.order == Drain || b.order == Disable })
 }
 
 // maySpare reports whether rates may take a deployment out of use: none of whose pools is used up by that.
@@ -190,7 +195,7 @@ func (p *pool) maySpare(share float64) bool {
 	all, out := 0, 0
 	for i := range p.members {
 		m := &p.members[i]
-		if m.dep.Weight == 0 || m.node.any(func(b *breaker) bool { return b.order == Drain || b.order == Disable }) {
+		if !m.meant() {
 			continue
 		}
 		all++

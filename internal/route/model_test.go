@@ -513,19 +513,23 @@ func (w *world) out(u *unit, panicking bool) bool {
 	}
 	certain := b.rule == RuleCredential || b.rule == RuleNotServed
 	tripped := b.tripped && (w.now.Before(b.until) || b.trialLeft(w.now) > 0) && (certain || !panicking)
-	cooling := w.now.Before(b.cool) && !(panicking && b.tripped && w.now.Before(b.until) && !certain)
-	return tripped || cooling
+	return tripped || w.now.Before(b.cool)
 }
 
 func (w *world) panicking(s *PoolSpec) bool {
-	well := 0
+	well, all := 0, 0
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
+		own, shared := w.r.units[d.key()].breaker.order, w.r.units[d.Scopes[0].key()].breaker.order
+		if d.Weight == 0 || own == Drain || own == Disable || shared == Drain || shared == Disable {
+			continue
+		}
+		all++
 		if !w.out(w.r.units[d.key()], false) && !w.out(w.r.units[d.Scopes[0].key()], false) {
 			well++
 		}
 	}
-	return float64(well) < w.r.health.PanicThreshold*float64(len(s.Deployments))
+	return float64(well) < w.r.health.PanicThreshold*float64(all)
 }
 
 // part is what a deployment was to get just before a pick.

@@ -233,6 +233,38 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// TestPanicIsAboutWhoIsMeantToBeUsed: deployments of weight 0, and drained ones, neither hide a panic nor make one.
+func TestPanicIsAboutWhoIsMeantToBeUsed(t *testing.T) {
+	spare := func(id string) Deployment { d := dep(id, Limits{}); d.Weight = 0; return d }
+	h := Health{PanicThreshold: 0.5}
+	r := newRouterWith(t, h, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{}), spare("c/m"), spare("d/m")))
+	open(t, r, start, "a/m")
+	open(t, r, start, "b/m")
+	if l := mustPick(t, r, start, query("m")); !l.Decision().Panic {
+		t.Error("no panic though all that are used are out")
+	}
+	r = newRouterWith(t, h, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{}), dep("c/m", Limits{}), dep("d/m", Limits{})))
+	open(t, r, start, "a/m")
+	order(t, r, "deployment", "c/m", Drain)
+	order(t, r, "deployment", "d/m", Disable)
+	if d := mustPick(t, r, start, query("m")).Decision(); d.Panic || d.Chosen != "b/m" {
+		t.Errorf("panic %v, chosen %s, though half of those that are meant to be used are", d.Panic, d.Chosen)
+	}
+}
+
+// TestPanicHonoursPauses: who asked to be left alone is, also if its breaker is open beside that.
+func TestPanicHonoursPauses(t *testing.T) {
+	r := newRouterWith(t, Health{PanicThreshold: 1}, pool1("m", dep("a/m", Limits{})))
+	running := mustPick(t, r, start, query("m"))
+	running.Done(start, asked(RateLimited, 50*time.Second))
+	order(t, r, "deployment", "a/m", Force)
+	open(t, r, start, "a/m")
+	order(t, r, "deployment", "a/m", Automatic)
+	mustRefuse(t, r, at(20*time.Second), query("m"), Unavailable)
+	mustRefuse(t, r, at(49*time.Second), query("m"), Unavailable)
+	mustPick(t, r, at(50*time.Second), query("m"))
+}
+
 // TestPanicStartsNoSecondTrial, and the end of a request that passed beside the trial does not end the trial.
 func TestPanicStartsNoSecondTrial(t *testing.T) {
 	r := newRouterWith(t, Health{PanicThreshold: 1}, pool1("m", dep("a/m", Limits{})))

@@ -30,10 +30,13 @@ func (latencyP95) Pick(r *route.Round) int {
 	return a // also of equals: either was drawn first with the same probability
 }
 
-// p95Score notes what candidate i is compared by, in seconds. Nothing known is 0: it is tried first.
+// p95Score notes what candidate i is compared by, in seconds. Nothing known is 0: it is tried first, unless it has failed of late.
 func p95Score(r *route.Round, i int) float64 {
 	c := &r.Candidates[i]
 	score := c.P95 * (1 + c.Penalty)
+	if c.P95 == 0 && c.Penalty > 0 {
+		score = c.TTFT * (1 + c.Penalty)
+	}
 	r.Note(i, "p95_ttft_seconds", score)
 	return score
 }

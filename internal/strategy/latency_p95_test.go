@@ -63,3 +63,23 @@ func TestLatencyP95FindsWhoBecameFaster(t *testing.T) {
 		t.Errorf("of 4000 after it became the fastest: %v", after)
 	}
 }
+
+// TestLatencyP95OfWhoOnlyFails: as long as nothing is known of a deployment but failures, it does not look like the fastest.
+func TestLatencyP95OfWhoOnlyFails(t *testing.T) {
+	s := build(t, "latency_p95")
+	f := func(healthy float64) {
+		t.Helper()
+		failing := 0
+		for seed := range uint64(10_000) {
+			cs := []route.Candidate{{Weight: 1, P95: healthy, TTFT: 1}, {Weight: 1, TTFT: 1.2, Penalty: 2}, {Weight: 1, P95: healthy, TTFT: 1}}
+			if s.Pick(route.NewRound(start, &route.Facts{Seed: seed}, 0, cs, 0)) == 1 {
+				failing++
+			}
+		}
+		if failing > 150 { // of 10,000; a hundredth by chance
+			t.Errorf("beside deployments whose 95th percentile is %v s the one that only fails gets %d of 10,000", healthy, failing)
+		}
+	}
+	f(0) // no answer is streamed
+	f(1)
+}
