@@ -59,11 +59,10 @@ const (
 	fullLengths, quickLengths = 20, 5
 	fullMost, quickMost       = 20_000, 3_000
 	fullLeast, quickLeast     = 4_000, 1_500
-	fullSeeds, quickSeeds     = 8, 3
+	fullSeeds, quickSeeds     = 10, 3 // 99th percentiles need ten
 	fullScouts, quickScouts   = 2, 1
 
-	largeFleet  = 64 // deployments, from which on
-	largeSeeds  = 4  // fewer seeds must do
+	largeFleet  = 64 // deployments, from which on fewer scouts must do
 	largeScouts = 1
 	chatMost    = 60_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
 
@@ -136,7 +135,7 @@ func matrix() []spec {
 		s.quick = quickRows[s.name()]
 		s.Lengths, s.Most, s.Least, s.seeds, s.scouts = fullLengths, fullMost, fullLeast, fullSeeds, fullScouts
 		if s.N >= largeFleet {
-			s.seeds, s.scouts = largeSeeds, largeScouts
+			s.scouts = largeScouts
 		}
 		if s.Workload == "multi-turn" && s.Engine == "fifo" {
 			s.Most = chatMost
