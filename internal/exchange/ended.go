@@ -61,6 +61,9 @@ func (x *Exchange) failedAt(d *route.Deployment, lane Lane, end *End) {
 		x.stale++ // says nothing about the deployment
 		return
 	}
+	if end.Class == llm.Connect && end.Outcome.Verdict == route.DeploymentFault {
+		x.nobody++
+	}
 	x.tried = append(x.tried, d.ID)
 	if d.Domain != "" {
 		x.away = append(x.away, d.Domain)
@@ -139,6 +142,10 @@ func (x *Exchange) release(now time.Time, f *flight, o *route.Outcome) {
 // mostStale is how many stale connections an exchange may meet before they count as attempts: the next connection to the
 // same endpoint is new, and a server that took the request before it closed may have carried it out.
 const mostStale = 1
+
+// mostNobody is how many endpoints an exchange may find where nobody answers before they count as attempts. Nobody had to work
+// for it, and each is out at once for all others too: a request must not fail since most of a fleet has just died.
+const mostNobody = 10
 
 func (x *Exchange) mayRepeat(now time.Time, end *End) bool {
 	return end.Class.Retryable() &&

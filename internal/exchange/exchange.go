@@ -87,6 +87,7 @@ type Exchange struct {
 	counted  bool          // the budget counts this request as in flight
 	charged  bool          // the present try took a retry from the budget
 	stale    int           // attempts that met a stale connection
+	nobody   int           // and endpoints where nobody answers
 	failed   *route.Refusal
 }
 

@@ -71,8 +71,14 @@ func (x *Exchange) hedge(now time.Time) {
 	x.dispatch(now, Hedge, lease)
 }
 
-// attempts counts those that the limit holds for.
-func (x *Exchange) attempts() int { return len(x.rec.Attempts) - min(x.stale, mostStale) }
+// attempts counts those that the limit holds for. Where it allows only one, nothing is asked twice but a stale connection.
+func (x *Exchange) attempts() int {
+	n := len(x.rec.Attempts) - min(x.stale, mostStale)
+	if x.plan.MaxAttempts > 1 {
+		n -= min(x.nobody, mostNobody)
+	}
+	return n
+}
 
 // content takes the first content of an answer. Who has it first wins.
 func (x *Exchange) content(now time.Time, lane Lane) {

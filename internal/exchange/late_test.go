@@ -112,3 +112,43 @@ func TestBudgetOfAnySize(t *testing.T) {
 		t.Error("a huge budget has nothing")
 	}
 }
+
+// TestMostOfAFleetHasDied: the first requests still find who is left, though that takes more than the usual attempts.
+func TestMostOfAFleetHasDied(t *testing.T) {
+	b := newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 6, route.Limits{}))
+	for b.budget.take() {
+	}
+	b.do(Event{Kind: Started}, Dispatch)
+	for range 5 {
+		b.do(ended(llm.Connect), Dispatch)
+	}
+	b.do(ended(llm.None), Commit, Finish)
+	if r := b.result(Complete); len(r.Attempts) != 6 {
+		t.Errorf("%d attempts", len(r.Attempts))
+	}
+}
+
+// TestNobodyIsCountedAtLast: what an engine may have seen is an attempt, one attempt is one, and there is an end to it.
+func TestNobodyIsCountedAtLast(t *testing.T) {
+	b := newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 20, route.Limits{}))
+	b.do(Event{Kind: Started}, Dispatch)
+	for range 2 {
+		b.do(ended(llm.Connect), Dispatch)
+		b.do(ended(llm.ServerError), Dispatch)
+	}
+	b.do(ended(llm.ServerError), Commit, Finish)
+	b.result(UpstreamError)
+
+	b = newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 20, route.Limits{}))
+	b.do(Event{Kind: Started}, Dispatch)
+	for range mostNobody + 2 {
+		b.do(ended(llm.Connect), Dispatch)
+	}
+	b.do(ended(llm.Connect), Fail)
+	b.result(Failed)
+
+	b = newBench(t, Plan{Repeatable: true, MaxAttempts: 1}, route.Facts{}, pool(t, "m", 2, route.Limits{}))
+	b.do(Event{Kind: Started}, Dispatch)
+	b.do(ended(llm.Connect), Fail)
+	b.result(Failed)
+}
