@@ -197,6 +197,7 @@ func judge(name string, tables []*table, policies []policy) *judgement {
 		j.half()
 		j.yardsticks()
 	}
+	j.starvation()
 	if len(j.robust) > 0 {
 		j.near("robust", "rows of other circumstances", j.robust)
 		j.scrapes()
@@ -370,6 +371,20 @@ func (j *judgement) keeps(tuned *judgement) {
 		}
 	}
 }
+
+// starvation holds what short prompts wait at the worst to what they wait where requests alone are counted.
+func (j *judgement) starvation() {
+	for _, t := range j.rows {
+		if t.spec.Workload != "mooncake-conversation" || t.spec.Rho != .9 || t.entry(byRequests) == nil {
+			continue
+		}
+		i := geometric([]ratios{against(t.entry(j.name).outcomes, t.entry(byRequests).outcomes, func(o *study.Outcome) float64 { return o.ShortP99 })})
+		j.verdict(i.Estimate <= 1, fmt.Sprintf("starvation: p99 TTFT of prompts under %d tokens at most that under `%s`, %s", study.ShortPrompt, byRequests, t.spec.name()), "%s", ratio(i))
+	}
+}
+
+// byRequests is the strategy that counts requests alone.
+const byRequests = "least_connections"
 
 // scrapes holds old readings to none.
 func (j *judgement) scrapes() {

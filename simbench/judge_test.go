@@ -167,6 +167,28 @@ func TestJudgeOverload(t *testing.T) {
 	}
 }
 
+func TestStarvation(t *testing.T) {
+	f := func(short float64, holds string) {
+		t.Helper()
+		p := made(map[string][]float64{byRequests: {1, 1, 1}, "a": {1, 1, 1}, "b": {1, 1, 1}}, [3]float64{1, 1, 1})
+		p.spec.Workload = "mooncake-conversation"
+		for i := range 3 {
+			p.outcomes["a"][i].ShortP99, p.outcomes[byRequests][i].ShortP99 = short, 2
+		}
+		for _, v := range judge("a", []*table{digest(p, append([]policy{{study.Policy{Name: byRequests}, ours}}, cast...))}, cast).verdicts {
+			if strings.HasPrefix(v.target, "starvation") {
+				if v.holds != holds {
+					t.Errorf("%v against 2: %s, want %s", short, v.holds, holds)
+				}
+				return
+			}
+		}
+		t.Error("nothing is said of starvation")
+	}
+	f(1.9, "holds")
+	f(2.1, missed)
+}
+
 // TestHoldoutKeeps: the geometric means of the hold-out may be a little above those of the rows that were tuned by.
 func TestHoldoutKeeps(t *testing.T) {
 	moo := spec{Workload: "mooncake-conversation", Engine: "sglang", N: 8, Rho: .9, NoCache: true}

@@ -20,6 +20,7 @@ type Outcome struct {
 	TTFTMean  float64 `json:"ttft_mean_seconds"`
 	TTFTP50   float64 `json:"ttft_p50_seconds"`
 	TTFTP99   float64 `json:"ttft_p99_seconds"`
+	ShortP99  float64 `json:"ttft_p99_short_seconds"` // TTFT of prompts of less than ShortPrompt tokens: who starves is among them
 	ITLP99    float64 `json:"itl_p99_seconds"`
 	TotalP99  float64 `json:"total_p99_seconds"` // arrival to the end of the answer
 	Goodput   float64 `json:"goodput"`           // share of requests that were answered within the goal
@@ -32,6 +33,9 @@ type Outcome struct {
 
 	Result *sim.Result `json:"-"` // all that was measured
 }
+
+// ShortPrompt is the tokens from which on a prompt is not short.
+const ShortPrompt = 2_000
 
 // Stable reports whether backlog did not grow: the last third waited at most half as long again as the middle one.
 func (o *Outcome) Stable() bool { return o.Thirds[2] <= 1.5*o.Thirds[1] }
@@ -55,6 +59,7 @@ func (p *Prepared) Run(policy Policy, seed uint64, h Hooks) (*Outcome, error) {
 		sum   float64
 		count int
 	}
+	var short sim.Series
 	o.Record = func(r *sim.Request, rec *exchange.Record) {
 		if rec.Result == exchange.Complete {
 			first := rec.Ended
@@ -62,8 +67,12 @@ func (p *Prepared) Run(policy Policy, seed uint64, h Hooks) (*Outcome, error) {
 				first = rec.Content
 			}
 			t := &thirds[min(2, int(3*r.At/(p.Last+1)))]
-			t.sum += first.Sub(rec.Started).Seconds()
+			ttft := first.Sub(rec.Started).Seconds()
+			t.sum += ttft
 			t.count++
+			if r.PromptTokens < ShortPrompt && r.At >= p.BurnIn {
+				short.Add(short.Count(), ttft)
+			}
 		}
 		if h.Record != nil {
 			h.Record(r, rec)
@@ -85,6 +94,7 @@ func (p *Prepared) Run(policy Policy, seed uint64, h Hooks) (*Outcome, error) {
 		return nil, fmt.Errorf("%s, seed %d: %w", policy.Name, seed, err)
 	}
 	out := summary(policy.Name, seed, fleet.Result())
+	out.ShortP99 = short.Quantile(.99)
 	for i, t := range thirds {
 		if t.count > 0 {
 			out.Thirds[i] = t.sum / float64(t.count)
