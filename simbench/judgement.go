@@ -59,7 +59,7 @@ func (b *bench) judgement(ctx context.Context, d document, tables []*table) erro
 		return nil
 	}
 	d.line("## Judgement of `%s`\n", j.name)
-	d.line("Ratios are its figures over others', so below 1 it is the better one; those of several rows are geometric means. Intervals are 95 %% over seeds, paired: both saw the same requests. Of %d stable rows and %d of other circumstances; %d more are not stable for any router.\n", len(j.rows), len(j.robust), j.loose)
+	d.line("Ratios are its figures over others', so below 1 it is the better one; those of several rows are geometric means. Intervals are 95 %% over seeds, paired: both saw the same requests. Of %d stable rows and %d of other circumstances; %d more are not stable for any router. `go run ./simbench --judge` prints this from the results that there are.\n", len(j.rows), len(j.robust), j.loose)
 	j.fewSeeds(d)
 	d.line("| target | measured | |\n|---|---|---|")
 	for _, v := range j.verdicts {
