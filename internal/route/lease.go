@@ -76,6 +76,7 @@ type mark struct {
 	unit  *unit
 	gen   uint32
 	trial bool
+	paid  int // tokens that its limit per minute was charged; 0 if it had none then
 }
 
 // Deployment returns what may be used.
@@ -197,9 +198,7 @@ func (l *Lease) settle(now time.Time, o *Outcome) {
 	used := bounded(o.InputTokens) + bounded(o.OutputTokens)
 	for i := range l.marks[:l.nmarks] {
 		u := l.marks[i].unit
-		if u.volume.Limited() {
-			u.volume.Take(now, float64(used-l.charged))
-		}
+		u.volume.Take(now, float64(used-l.marks[i].paid))
 		if u.requests.Limited() && !l.sent(o) {
 			u.requests.Take(now, -1)
 		}

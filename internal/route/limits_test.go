@@ -163,6 +163,23 @@ func TestLimitsOverAReload(t *testing.T) {
 	mustRefuse(t, r, start, query("m"), Saturated)
 }
 
+// TestLimitThatComesWhileRequestsRun: nothing is given back that was never taken, and what they used is taken.
+func TestLimitThatComesWhileRequestsRun(t *testing.T) {
+	spec := func(tpm int) PoolSpec { return pool1("m", dep("a/m", Limits{TPM: tpm})) }
+	r := newRouter(t, spec(0))
+	var running []*Lease
+	for range 10 {
+		running = append(running, mustPick(t, r, start, tokens("m", 5000)))
+	}
+	adopt(t, r, start, spec(6000))
+	for _, l := range running {
+		l.Done(start, used(100, 100))
+	}
+	mustPick(t, r, start, tokens("m", 4000)).Done(start, used(2000, 2000))
+	mustRefuse(t, r, start, tokens("m", 100), Saturated)
+	mustBeIdle(t, r, start)
+}
+
 // TestLimitOfAScopeIsShared over models and keys, as its requests are.
 func TestLimitOfAScopeIsShared(t *testing.T) {
 	key := Scope{Kind: CredentialScope, Name: "key", URL: "http://a", Limits: Limits{RPM: 3}}

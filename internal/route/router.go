@@ -389,8 +389,12 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 		u.inFlight++
 		u.tokens += l.tokens
 		u.requests.Take(now, 1)
-		u.volume.Take(now, float64(l.charged))
-		l.marks[l.nmarks] = mark{unit: u, gen: u.breaker.gen, trial: trial}
+		paid := 0
+		if u.volume.Limited() {
+			paid = l.charged
+			u.volume.Take(now, float64(paid))
+		}
+		l.marks[l.nmarks] = mark{unit: u, gen: u.breaker.gen, trial: trial, paid: paid}
 		l.nmarks++
 	}
 	n.work += l.work
