@@ -113,7 +113,7 @@ func (f *simulateFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.copies, "copies", 0, "`number` of times that a trace is laid over itself, its prompts made different (default 1; with --rho one for each 8 engines)")
 	flags.Float64Var(&f.burnIn, "burn-in", 0.2, "`share` of the time at the start that is not measured")
 	flags.Uint64Var(&f.seed, "seed", 1, "`seed` of all that is random")
-	flags.IntVar(&f.seeds, "seeds", 1, "`number` of seeds, from --seed on: more make intervals narrower")
+	flags.IntVar(&f.seeds, "seeds", 0, "`number` of seeds, from --seed on: more make intervals narrower (default 5, 1 for a trace that is played whole)")
 	flags.DurationVar(&f.goalTTFT, "slo-ttft", 0, "longest `time` to the first token that counts for goodput (default the workload's, 2s for a trace)")
 	flags.DurationVar(&f.goalITL, "slo-itl", 0, "longest mean `time` between tokens that counts for goodput (default the workload's, 100ms for a trace)")
 	flags.BoolVar(&f.asJSON, "json", false, "write an array with an object for each strategy")

@@ -23,6 +23,7 @@ const (
 	defaultMembers     = 2
 	defaultNoCacheRho  = 0.8 // strategies that find few prefixes are not overloaded either
 	defaultRequests    = 10_000
+	defaultSeeds       = 5
 )
 
 // experiment makes what the flags ask for.
@@ -61,19 +62,32 @@ func (f *simulateFlags) experiment() (*experiment, error) {
 	if err := f.checkRouted(x, &row); err != nil {
 		return nil, err
 	}
-	for k := range f.seeds {
+	p, err := study.Prepare(row, f.seed)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if err := f.checkSpan(p.Rate, p.Row.Requests); err != nil {
+		return nil, err
+	}
+	for k := range cmp.Or(f.seeds, usualSeeds(&row)) {
 		seed := f.seed + uint64(k)
-		p, err := study.Prepare(row, seed)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		if err := f.checkSpan(p.Rate, p.Row.Requests); err != nil {
-			return nil, err
+		if k > 0 {
+			if p, err = p.With(seed); err != nil {
+				return nil, usageError{err}
+			}
 		}
 		x.prepared, x.seeds = append(x.prepared, p), append(x.seeds, seed)
 	}
 	x.facts = append(f.facts(x), x.facts...)
 	return x, nil
+}
+
+// usualSeeds is how many seeds are played unless --seeds says. Each would play the same of a trace that is played whole.
+func usualSeeds(row *study.Row) int {
+	if row.Workload.Trace != nil && row.Requests == 0 {
+		return 1
+	}
+	return defaultSeeds
 }
 
 // check finds flags that do not go together.
@@ -148,7 +162,7 @@ func (f *simulateFlags) facts(x *experiment) []report.Fact {
 	busy := fmt.Sprintf("%.3g requests a second: the engines are busy for %.0f %% of the time with a cache that forgets nothing, %.0f %% without any", p.Rate, 100*p.Rho, 100*p.NoRho)
 	seeds := "seed " + strconv.FormatUint(x.seeds[0], 10)
 	if n := len(x.seeds); n > 1 {
-		seeds = fmt.Sprintf("seeds %d to %d", x.seeds[0], x.seeds[n-1])
+		seeds = fmt.Sprintf("each of seeds %d to %d", x.seeds[0], x.seeds[n-1])
 	}
 	prompt, answer := 0.0, 0.0
 	for _, p := range x.prepared {

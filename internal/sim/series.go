@@ -186,8 +186,9 @@ const (
 	groups = 8  // that they are put together to: few that are long rather than many that are alike
 
 	// ErrorFreedom is the degrees of freedom of the standard errors of Series.Error and Paired: Student's law of so many tells what an
-	// interval takes.
-	ErrorFreedom = groups - 1
+	// interval takes. It is less than groups - 1: load that comes and goes over more than a group is not all seen, and with 7 the intervals
+	// of 200 runs of conversations held the mean in 65 to 83 % of cases, with 2 in 82 to 96 %.
+	ErrorFreedom = 2
 )
 
 // meanError returns the mean of batches in order of time, and its standard error. Load comes and goes over more than a batch, so

@@ -72,12 +72,12 @@ func TestBatchMeans(t *testing.T) {
 	}
 }
 
-// TestErrorCoversLoadThatComesAndGoes: Student's interval holds the mean about as often as it says where values are independent, and
-// not much less often where they stay alike for a fortieth of the run.
+// TestErrorCoversLoadThatComesAndGoes: Student's interval holds the mean as often as it says also where values stay alike for an eighth of
+// the run; more often where they are independent.
 func TestErrorCoversLoadThatComesAndGoes(t *testing.T) {
 	f := func(what string, stays, least float64) {
 		t.Helper()
-		const tries, requests, student = 500, 4000, 2.3646 // of ErrorFreedom
+		const tries, requests, student = 500, 4000, 4.3027 // of ErrorFreedom
 		covered := 0
 		for k := range tries {
 			rng := rand.New(rand.NewPCG(uint64(k), 9))
@@ -91,12 +91,13 @@ func TestErrorCoversLoadThatComesAndGoes(t *testing.T) {
 				covered++
 			}
 		}
-		if share := float64(covered) / tries; share < least || share > .99 {
+		if share := float64(covered) / tries; share < least {
 			t.Errorf("%s: %.3f of the intervals hold the mean, want at least %v", what, share, least)
 		}
 	}
-	f("independent", 0, .93)
-	f("alike for 100 of 4,000 requests", .99, .9)
+	f("independent", 0, .98)
+	f("alike for 100 of 4,000 requests", .99, .98)
+	f("alike for 500 of 4,000 requests", .998, .95)
 }
 
 // TestPaired: what two runs have in common does not count, also if their batches differ in size.

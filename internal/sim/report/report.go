@@ -65,6 +65,7 @@ type Row struct {
 	TTFTP50      *float64 `json:"ttft_p50_seconds"`
 	TTFTP90      *float64 `json:"ttft_p90_seconds"`
 	TTFTP99      *float64 `json:"ttft_p99_seconds"`
+	P99Interval  *float64 `json:"ttft_p99_interval_seconds"` // from seeds alone; null with one
 	ITLMean      *float64 `json:"itl_mean_seconds"`
 	ITLP99       *float64 `json:"itl_p99_seconds"`
 	ResponseMean *float64 `json:"response_mean_seconds"`
@@ -88,6 +89,7 @@ type Difference struct {
 	TTFTMean     *float64 `json:"ttft_mean_seconds"`
 	TTFTInterval *float64 `json:"ttft_mean_interval_seconds"` // half of the 95 % interval; null: too few requests to tell
 	TTFTP99      *float64 `json:"ttft_p99_seconds"`
+	P99Interval  *float64 `json:"ttft_p99_interval_seconds"` // from seeds alone; null with one
 	Goodput      *float64 `json:"goodput"`
 	GoodInterval *float64 `json:"goodput_interval"`
 	HitShare     *float64 `json:"hit_share"`
@@ -145,6 +147,7 @@ func (r *Report) row(p *Policy) Row {
 	row.TTFTMean, row.ITLMean, row.ResponseMean = mean(ttft), mean(itl), mean(response)
 	row.TTFTInterval = p.interval(func(x *Run) (float64, float64) { return meanOf(&x.Result.TTFT), x.Result.TTFT.Error() })
 	row.TTFTP50, row.TTFTP90, row.TTFTP99 = quantile(ttft, .5), quantile(ttft, .9), quantile(ttft, .99)
+	row.P99Interval = p.between(func(x *Run) float64 { return quantileOf(&x.Result.TTFT, .99) })
 	row.ITLP99, row.ResponseP99 = quantile(itl, .99), quantile(response, .99)
 	row.Goodput = p.mean(func(x *Run) float64 { return meanOf(&x.Watch.all.Good) })
 	row.HitShare = p.mean(func(x *Run) float64 { return ratio(x.Watch.all.CachedTokens, x.Watch.all.PromptTokens) })
@@ -186,7 +189,8 @@ func (r *Report) difference(row, first *Row, p *Policy) *Difference {
 	both := func(x *Run) *pair { return &x.pairing.all }
 	d.TTFTMean, d.TTFTInterval = p.ttftChange(both)
 	d.baseTTFT = p.mean(func(x *Run) float64 { return meanOf(&both(x).base.ttft) })
-	d.TTFTP99 = p.mean(func(x *Run) float64 { return quantileOf(&both(x).own.ttft, .99) - quantileOf(&both(x).base.ttft, .99) })
+	p99 := func(x *Run) float64 { return quantileOf(&both(x).own.ttft, .99) - quantileOf(&both(x).base.ttft, .99) }
+	d.TTFTP99, d.P99Interval = p.mean(p99), p.between(p99)
 	d.HitShare = p.mean(func(x *Run) float64 { return both(x).own.hitShare() - both(x).base.hitShare() })
 	d.GoodInterval = p.paired(&r.Policies[0], func(x *Run) *sim.Series { return &x.Watch.all.Good })
 	d.Cost, d.CostInterval = r.costChange(p, everyone)
@@ -301,42 +305,45 @@ func (p *Policy) paired(base *Policy, of func(*Run) *sim.Series) *float64 {
 	})
 }
 
-// seedsEnough is from how many seeds on an interval rests on how they differ, and not on the batches of each.
-const seedsEnough = 5
-
-// interval returns half of the 95 % interval of a mean over seeds, of each of which a mean and its standard error are known.
+// interval returns half of the 95 % interval of a mean over seeds, of each of which a mean and its standard error are known; nil if it
+// cannot be told.
 //
-// Few seeds, or seeds whose traffic is parts of one trace that overlap, do not show how far other traffic would be from theirs.
-// The batches of each do: their errors are of as many independent runs as there are seeds, or as the trace holds. With many seeds
-// the interval is of what lies between them, and of both where they overlap.
+// It holds how far the seeds differ, and how far the parts of each do. Neither is enough alone: what comes seldom is in few of the
+// seeds, which agree too well without it, and what comes and goes slowly is in all parts of a run. Seeds that play one trace are no
+// more to go by than the trace is, and a single part of a trace says nothing about the others.
 func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 {
 	n := float64(len(p.Runs))
 	var means []float64
-	squares, sum, played := 0.0, 0.0, 0.0
+	squares, played := 0.0, 0.0
 	for i := range p.Runs {
 		m, e := of(&p.Runs[i])
 		means = append(means, m)
 		squares += e * e
-		sum += m
 		played += p.Runs[i].TraceShare
 	}
-	overlap := max(1, played) // how often each row of the trace was played
-	within := study.Student(sim.ErrorFreedom) * math.Sqrt(squares*overlap) / n
-	half := within
-	if len(means) >= seedsEnough {
-		spread := 0.0
-		for _, m := range means {
-			spread += (m - sum/n) * (m - sum/n)
-		}
-		half = study.Student(len(means)-1) * math.Sqrt(spread/(n-1)/n)
-		if overlap > 1 {
-			half = math.Hypot(half, within)
-		}
+	if n == 1 && played > 0 && played < 1 {
+		return nil
 	}
+	overlap := max(1, played) // how often each row of the trace was played
+	within := study.Student(sim.ErrorFreedom*max(1, int(n/overlap))) * math.Sqrt(squares*overlap) / n
+	between := 0.0
+	if n > 1 {
+		x := study.Over(means)
+		between = x.High - x.Estimate
+	}
+	if math.IsInf(within, 0) && n > 1 && played <= 1 { // too few requests for parts
+		within = 0
+	}
+	half := math.Hypot(between, within)
 	if math.IsInf(half, 0) || math.IsNaN(half) {
 		return nil
 	}
 	return &half
+}
+
+// between is interval for a number of each run of which no standard error is known.
+func (p *Policy) between(of func(*Run) float64) *float64 {
+	return p.interval(func(x *Run) (float64, float64) { return of(x), math.Inf(1) })
 }
 
 // Completed returns how many were answered in full.

@@ -99,15 +99,15 @@ func (r *Report) tables(rows []Row) []table {
 }
 
 func (r *Report) results(rows []Row) table {
-	t := table{names: 1, head: []string{"strategy", "TTFT mean", "±", "p50", "p99", "ITL p99", "goodput", "hit share", "imbalance", "failed", "429"}}
+	t := table{names: 1, head: []string{"strategy", "TTFT mean", "±", "p50", "p99", "±", "ITL p99", "goodput", "hit share", "imbalance", "failed", "429"}}
 	if r.Priced {
 		t.head = append(t.head, "cost")
 	}
 	for i := range rows {
 		x := &rows[i]
 		cells := []string{
-			x.Strategy, told(x.TTFTMean, seconds), plusMinus(x.TTFTMean, x.TTFTInterval, seconds), told(x.TTFTP50, seconds), told(x.TTFTP99, seconds),
-			told(x.ITLP99, seconds), told(x.Goodput, percent), told(x.HitShare, percent),
+			x.Strategy, told(x.TTFTMean, seconds), plusMinus(x.TTFTMean, x.TTFTInterval, seconds), told(x.TTFTP50, seconds),
+			told(x.TTFTP99, seconds), plusMinus(x.TTFTP99, x.P99Interval, seconds), told(x.ITLP99, seconds), told(x.Goodput, percent), told(x.HitShare, percent),
 			told(x.Imbalance, func(i float64) string { return strconv.FormatFloat(i, 'f', 2, 64) }), strconv.Itoa(x.Failed), strconv.Itoa(x.Status429),
 		}
 		if r.Priced {
@@ -121,7 +121,7 @@ func (r *Report) results(rows []Row) table {
 func (r *Report) differences(rows []Row) table {
 	t := table{
 		title: "Against " + rows[0].Strategy + ", on the same requests (± is half of a 95 % interval)", names: 1,
-		head: []string{"strategy", "TTFT mean", "", "±", "p99", "goodput", "±", "hit share", "failed", "429"},
+		head: []string{"strategy", "TTFT mean", "", "±", "p99", "±", "goodput", "±", "hit share", "failed", "429"},
 	}
 	if r.Priced {
 		t.head = append(t.head, "cost", "±")
@@ -131,7 +131,7 @@ func (r *Report) differences(rows []Row) table {
 		d := x.Versus
 		cells := []string{
 			x.Strategy, told(d.TTFTMean, signed(seconds)), change(d.TTFTMean, d.baseTTFT), plusMinus(d.TTFTMean, d.TTFTInterval, seconds), told(d.TTFTP99, signed(seconds)),
-			told(d.Goodput, signed(points)), plusMinus(d.Goodput, d.GoodInterval, points), told(d.HitShare, signed(points)),
+			plusMinus(d.TTFTP99, d.P99Interval, seconds), told(d.Goodput, signed(points)), plusMinus(d.Goodput, d.GoodInterval, points), told(d.HitShare, signed(points)),
 			fmt.Sprintf("%+d", d.Failed), fmt.Sprintf("%+d", d.Status429),
 		}
 		if r.Priced {
@@ -232,6 +232,9 @@ func (r *Report) remarks(rows []Row) []string {
 			out = append(out, fmt.Sprintf("%s: %d requests are longer than the engines can hold.", x.Strategy, n))
 		}
 	}
+	if r.single() {
+		out = append(out, "One seed says little about other traffic of the kind: more, such as --seeds 5, say how far it is from theirs.")
+	}
 	if len(growing) > 0 {
 		out = append(out, "Backlog still grew at the end: "+strings.Join(growing, ", ")+". These means grow with the length of the run.")
 	}
@@ -239,6 +242,11 @@ func (r *Report) remarks(rows []Row) []string {
 		out = append(out, "Not told apart from "+rows[0].Strategy+" by TTFT: "+strings.Join(unsure, ", ")+". More requests or seeds may.")
 	}
 	return out
+}
+
+// single reports whether one seed was simulated, of traffic of which there is more.
+func (r *Report) single() bool {
+	return len(r.Policies) > 0 && len(r.Policies[0].Runs) == 1 && r.Policies[0].Runs[0].TraceShare < 1
 }
 
 // seconds words a duration with three digits.

@@ -25,7 +25,7 @@ func Mean(outcomes []*Outcome, m Metric) Interval {
 	for _, o := range outcomes {
 		values = append(values, m(o))
 	}
-	return interval(values)
+	return Over(values)
 }
 
 // Difference returns by how much the mean time to the first token is above the baseline's, in seconds, paired by seed: both saw the
@@ -41,7 +41,7 @@ func Difference(a, baseline []*Outcome) Interval {
 	for _, p := range pairs {
 		differences = append(differences, p.a.TTFTMean-p.b.TTFTMean)
 	}
-	return interval(differences)
+	return Over(differences)
 }
 
 // Ratio returns the geometric mean over seeds of a metric in multiples of the baseline's, paired by seed. A metric must be
@@ -65,7 +65,7 @@ func Ratio(a, baseline []*Outcome, m Metric) Interval {
 			logs = append(logs, math.Log(x/y))
 		}
 	}
-	i := interval(logs)
+	i := Over(logs)
 	return Interval{math.Exp(i.Estimate), math.Exp(i.Low), math.Exp(i.High)}
 }
 
@@ -75,7 +75,7 @@ func GeometricMean(ratios []float64) Interval {
 	for _, r := range ratios {
 		logs = append(logs, math.Log(r))
 	}
-	i := interval(logs)
+	i := Over(logs)
 	return Interval{math.Exp(i.Estimate), math.Exp(i.Low), math.Exp(i.High)}
 }
 
@@ -96,8 +96,8 @@ func pair(a, b []*Outcome) []both {
 	return pairs
 }
 
-// interval returns the mean of independent values and Student's interval around it.
-func interval(values []float64) Interval {
+// Over returns the mean of independent values and Student's interval around it.
+func Over(values []float64) Interval {
 	n := float64(len(values))
 	if n == 0 {
 		return Interval{math.NaN(), math.Inf(-1), math.Inf(1)}

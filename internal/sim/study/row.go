@@ -153,18 +153,25 @@ func Prepare(r Row, seed uint64) (*Prepared, error) {
 		p.Rate = r.Rho * best
 	}
 	p.Rho, p.NoRho = p.Rate/best, p.Rate/none
+	return p.With(seed)
+}
+
+// With returns the row as another seed plays it. That is much quicker than Prepare.
+func (p *Prepared) With(seed uint64) (*Prepared, error) {
 	source, err := p.Source(seed)
 	if err != nil {
 		return nil, err
 	}
+	q := *p
+	q.Prompt, q.Output = 0, 0
 	var last sim.Request
 	for source.Next(&last) { // the last arrival says how long it takes
-		p.Prompt += float64(last.PromptTokens) / float64(p.Row.Requests)
-		p.Output += float64(last.OutputTokens) / float64(p.Row.Requests)
+		q.Prompt += float64(last.PromptTokens) / float64(q.Row.Requests)
+		q.Output += float64(last.OutputTokens) / float64(q.Row.Requests)
 	}
-	p.Last = last.At
-	p.BurnIn = time.Duration(r.BurnIn * float64(last.At))
-	return p, nil
+	q.Last = last.At
+	q.BurnIn = time.Duration(q.Row.BurnIn * float64(last.At))
+	return &q, nil
 }
 
 // sampled is how many requests of made-up traffic Work is taken from.
