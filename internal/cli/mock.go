@@ -82,7 +82,7 @@ Kinds:
 	flags.StringVar(&f.ports, "ports", "8001,8002", "`list` of ports and ranges, such as 8001,8003-8005; 0 takes a free one")
 	flags.StringVar(&f.control, "control", "127.0.0.1:0", "`address` of the control listener")
 	flags.StringArrayVar(&f.models, "model", []string{"mock-model"}, "`name` of a model to serve; may be given several times")
-	flags.StringVar(&f.engine, "engine", "", "`model` that sets the times, one of those above (default fixed times)")
+	flags.StringVar(&f.engine, "engine", "", "`model` that sets the times, one of those above, or a file that simulate --fit-to has written (default fixed times)")
 	flags.IntVar(&f.kvTokens, "kv-tokens", 0, "`size` of the KV cache in tokens; 0 = the engine model's, or 131072 without one")
 	flags.Float64Var(&f.prefill, "prefill", 0, "`tokens` per second of reading a prompt; 0 = instant")
 	flags.DurationVar(&f.interToken, "inter-token", 0, "`time` between two tokens; 0 = as fast as possible")
@@ -125,11 +125,11 @@ func runMock(cmd *cobra.Command, f mockFlags) error {
 	}
 	var model *engine.Config
 	if f.engine != "" {
-		preset, err := engine.Preset(f.engine)
+		c, err := engineNamed(f.engine)
 		if err != nil {
-			return usageError{fmt.Errorf("--engine: %w", err)}
+			return err
 		}
-		model = &preset
+		model = &c
 	}
 	var engines []*mock.Engine
 	defer func() {

@@ -39,6 +39,7 @@ type simulateFlags struct {
 	asJSON, list      bool
 	html              string
 	fit               bool
+	fitTo             []string
 	explainDiff       int
 
 	stdin io.Reader // of --trace -
@@ -77,7 +78,7 @@ more of each.`,
 			if err := checkRanges(cmd.Flags()); err != nil {
 				return err
 			}
-			f.stdin = cmd.InOrStdin()
+			f.stdin, f.fit = cmd.InOrStdin(), f.fit || len(f.fitTo) > 0
 			switch {
 			case f.list:
 				return listSimulated(cmd.OutOrStdout())
@@ -100,8 +101,9 @@ func (f *simulateFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.baseline, "baseline", nil, "configuration `file` or directory as it is; may be given several times")
 	flags.StringArrayVar(&f.candidate, "candidate", nil, "configuration `file` or directory as it might be; likewise")
 	flags.StringVar(&f.model, "model", "", "`name` of the model that requests ask for which name none (default the only one)")
-	flags.StringSliceVar(&f.engines, "engine", []string{defaultEngine}, "`presets` of the engines, in turn; endpoint=preset for one of a configuration")
+	flags.StringSliceVar(&f.engines, "engine", []string{defaultEngine}, "`presets` of the engines, in turn, or files that --fit-to has written; endpoint=preset for one of a configuration")
 	flags.BoolVar(&f.fit, "fit", false, "take the engines' times from the recorded trace, and say how well they fit; with nothing to compare, do no more")
+	flags.StringSliceVar(&f.fitTo, "fit-to", nil, "`file` for the fitted engine, for --engine here and of mock; endpoint=file for the one fitted to an endpoint that --engine names")
 	flags.IntVar(&f.deployments, "deployments", 0, "`number` of engines with --strategy (default 4); of addresses of each dns+ pool in configurations (default 2)")
 	flags.IntVar(&f.balancers, "balancers", 1, "`number` of balancers that share the engines and know nothing of each other")
 	flags.DurationVar(&f.scrape, "scrape", 0, "`time` between two readings of each engine's metrics, for policies that read them (default each policy's own)")
@@ -177,11 +179,7 @@ func runSimulate(cmd *cobra.Command, f simulateFlags) error {
 		return err
 	}
 	if f.html != "" { // found out before the work, not after it
-		file, err := os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return fmt.Errorf("--html: %w", err)
-		}
-		if err := file.Close(); err != nil {
+		if err := writable(f.html); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
@@ -218,6 +216,15 @@ func runSimulate(cmd *cobra.Command, f simulateFlags) error {
 		return quietError{cmd.Context().Err()} // the report says so
 	}
 	return err
+}
+
+// writable finds that a file cannot be written. It makes it, and leaves what it holds.
+func writable(name string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // writeFile writes a file anew.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,6 +57,9 @@ func (f *simulateFlags) fitAll(t *sim.Trace, presets map[string]engine.Config) (
 		}
 		tried[endpoint] = append(tried[endpoint], presets[name])
 	}
+	if err := f.checkFitTo(tried); err != nil {
+		return section, err
+	}
 	var engines, texts []string
 	for _, endpoint := range slices.Sorted(maps.Keys(tried)) {
 		result, err := calibrate(t, tried[endpoint], f.seed, func(deployment string) bool { return f.namedFor(deployment) == endpoint })
@@ -71,10 +75,57 @@ func (f *simulateFlags) fitAll(t *sim.Trace, presets map[string]engine.Config) (
 			return section, fmt.Errorf("--fit: %s%w", strings.ReplaceAll(head, "\n", ": "), err)
 		}
 		presets[name] = result.Engine
+		if err := f.saveFit(endpoint, result); err != nil {
+			return section, err
+		}
 		texts = append(texts, head+strings.TrimRight(result.String(), "\n")+"\n")
 	}
 	f.engines, section.Text = engines, strings.Join(texts, "\n")
 	return section, nil
+}
+
+// fitFile returns the endpoint whose engine --fit-to writes, "" = that of all others, and the file.
+func fitFile(text string) (endpoint, file string) {
+	if endpoint, file, ok := strings.Cut(text, "="); ok {
+		return endpoint, file
+	}
+	return "", text
+}
+
+// checkFitTo finds what --fit-to cannot write, before engines are fitted.
+func (f *simulateFlags) checkFitTo(tried map[string][]engine.Config) error {
+	for _, text := range f.fitTo {
+		endpoint, file := fitFile(text)
+		if _, fitted := tried[endpoint]; !fitted {
+			var forms []string
+			for _, e := range slices.Sorted(maps.Keys(tried)) {
+				forms = append(forms, strings.TrimPrefix(e+"=FILE", "="))
+			}
+			return usageError{fmt.Errorf("--fit-to %s: no engine of its own is fitted to that; with this --engine write %s", text, strings.Join(forms, " or "))}
+		}
+		if err := writable(file); err != nil {
+			return fmt.Errorf("--fit-to: %w", err)
+		}
+	}
+	return nil
+}
+
+// saveFit writes the engine that was fitted to an endpoint where --fit-to says.
+func (f *simulateFlags) saveFit(endpoint string, r *fit.Result) error {
+	for _, text := range f.fitTo {
+		to, file := fitFile(text)
+		if to != endpoint {
+			continue
+		}
+		about := "An engine whose times were fitted to " + strconv.Quote(f.trace)
+		if endpoint != "" {
+			about += ", endpoint " + strconv.Quote(endpoint)
+		}
+		if err := writeFile(file, func(w io.Writer) error { return writeEngine(w, r.Engine, about+":\n"+r.String()) }); err != nil {
+			return fmt.Errorf("--fit-to: %w", err)
+		}
+	}
+	return nil
 }
 
 // calibrate finds the times of the engines behind the deployments that keep names.

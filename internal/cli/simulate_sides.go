@@ -228,9 +228,9 @@ func (f *simulateFlags) presets() (map[string]engine.Config, error) {
 		} else if len(f.strategies) > 0 {
 			return nil, usageError{fmt.Errorf("--engine %s: %q is an endpoint of a configuration; with --strategy give presets alone", text, endpoint)}
 		}
-		c, err := engine.Preset(name)
+		c, err := engineNamed(name)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--engine: there is no preset %q; there are %s", name, strings.Join(engine.Presets(), ", "))}
+			return nil, err
 		}
 		out[name] = c
 	}

@@ -129,8 +129,8 @@ const maxTokens = 1 << 30
 // maxSpan bounds the steps of a span: each plan walks through them.
 const maxSpan = 256
 
-// check reports all that is wrong.
-func (c *Config) check() error {
+// Check reports all that is wrong, as [New] does.
+func (c *Config) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("engine: "+format, args...)) }
 

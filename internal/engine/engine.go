@@ -99,7 +99,7 @@ type model interface {
 
 // New returns an idle engine with an empty cache. The error names each wrong field of c.
 func New(c Config) (*Engine, error) {
-	if err := c.check(); err != nil {
+	if err := c.Check(); err != nil {
 		return nil, err
 	}
 	if c.span == 0 {
