@@ -53,15 +53,19 @@ func (b *Budget) Hedges(ratio float64) {
 
 func (b *Budget) most() int64 { return max(b.smallest, b.inFlight*part) }
 
-// begin counts a request in. A request that is itself a client's retry earns nothing.
-func (b *Budget) begin(earns bool) {
+// begin counts a request in.
+func (b *Budget) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.inFlight++
-	if earns {
-		b.parts = min(b.parts+b.ratio, b.most())
-		b.hedgeParts = min(b.hedgeParts+b.hedgeRatio, b.most())
-	}
+}
+
+// earn takes in what the first attempt of a request earns.
+func (b *Budget) earn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.parts = min(b.parts+b.ratio, b.most())
+	b.hedgeParts = min(b.hedgeParts+b.hedgeRatio, b.most())
 }
 
 func (b *Budget) end() {

@@ -136,7 +136,7 @@ func (x *Exchange) Next(now time.Time, e Event) []Action {
 	}
 	switch e.Kind {
 	case Started:
-		x.budget.begin(x.rec.Facts.ClientRetry == 0)
+		x.budget.begin()
 		x.counted = true
 		x.try(now)
 	case Granted:

@@ -488,24 +488,26 @@ func TestBudget(t *testing.T) {
 		t.Fatal("an eleventh retry")
 	}
 	for range 9 {
-		b.begin(true)
+		b.begin()
+		b.earn()
 	}
 	if b.take() {
 		t.Fatal("nine first attempts earn less than one retry")
 	}
-	b.begin(false) // a client's retry earns nothing
+	b.begin()
 	if b.take() {
-		t.Fatal("a client's own retry earned something")
+		t.Fatal("a request that was not sent earned something")
 	}
-	b.begin(true)
+	b.earn()
 	if !b.take() || b.take() {
 		t.Fatal("ten first attempts earn one retry")
 	}
-	for range 11 {
+	for range 10 {
 		b.end()
 	}
 	for range 1000 {
-		b.begin(true)
+		b.begin()
+		b.earn()
 		b.end()
 	}
 	if b.parts != 10*part {

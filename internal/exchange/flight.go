@@ -38,6 +38,9 @@ func (x *Exchange) dispatch(now time.Time, lane Lane, l *route.Lease) {
 		Model: x.rec.Model, Deployment: l.Deployment().ID, Decision: l.Decision(), Started: now, Hedge: lane == Hedge,
 	})
 	x.act(Action{Kind: Dispatch, Lane: lane, Lease: l})
+	if len(x.rec.Attempts) == 1 && x.rec.Facts.ClientRetry == 0 { // who is turned away adds no load, and a client's retry is none of ours
+		x.budget.earn()
+	}
 	if lane == Hedge {
 		return
 	}

@@ -152,3 +152,36 @@ func TestNobodyIsCountedAtLast(t *testing.T) {
 	b.do(ended(llm.Connect), Fail)
 	b.result(Failed)
 }
+
+// TestOnlyFirstAttemptsEarn: who is turned away, and a client's own retry, leave the budget as it is. Else an overload that
+// turns most away would let the others multiply.
+func TestOnlyFirstAttemptsEarn(t *testing.T) {
+	b := newBench(t, Plan{Repeatable: true}, route.Facts{}, pool(t, "m", 2, route.Limits{InFlight: 1}))
+	for b.budget.take() {
+	}
+	free := b.occupy("a-m/m")
+	defer b.occupy("b-m/m")()
+	for range 10 { // the queue holds as many
+		x := b.exchange(Plan{}, route.Facts{})
+		x.Next(b.now, Event{Kind: Started})
+		defer func() { x.Close(b.now) }()
+	}
+	f := func(facts route.Facts, earned int64, want ...ActionKind) {
+		t.Helper()
+		b.x = b.exchange(Plan{}, facts)
+		b.do(Event{Kind: Started}, want...)
+		b.x.Close(b.now)
+		if b.budget.parts != earned {
+			t.Errorf("the budget holds %d parts, want %d", b.budget.parts, earned)
+		}
+	}
+	for range 100 {
+		f(route.Facts{}, 0, Fail)
+	}
+	free()
+	b = newBench(t, Plan{}, route.Facts{}, pool(t, "m", 1, route.Limits{}))
+	for b.budget.take() {
+	}
+	f(route.Facts{ClientRetry: 1}, 0, Dispatch)
+	f(route.Facts{}, part/10, Dispatch)
+}
