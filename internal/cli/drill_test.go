@@ -46,6 +46,23 @@ models:
 	}
 }
 
+// What is served for the drill is no traffic of anybody's: it must not get into the trace that a simulation replays.
+func TestDrillLeavesTheTraceAlone(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	dir := t.TempDir()
+	trace := filepath.Join(dir, "trace.jsonl")
+	file := write(t, filepath.Join(dir, "lb.yaml"), `
+trace: {path: `+trace+`}
+endpoints: {one: {url: "http://192.0.2.7:8000", models: [m]}, two: {url: "http://192.0.2.8:8000", models: [m]}}
+`)
+	if code, out, errs := command("drill", "--config", file, "--row", "R12"); code != exitOK {
+		t.Fatalf("exit code %d\n%s%s", code, out, errs)
+	}
+	if _, err := os.Stat(trace); !os.IsNotExist(err) {
+		t.Errorf("the drill has recorded its own traffic (%v)", err)
+	}
+}
+
 // A configuration whose endpoints are in a file of their own is run as the balancer itself would read it.
 func TestDrillReadsTheFileOfEndpoints(t *testing.T) {
 	t.Setenv(asProgram, "1")

@@ -143,7 +143,7 @@ func (o *owned) serve() {
 
 // elsewhere are the settings that speak of the place where the configuration runs, who may connect, and what is told: the
 // drill has its own.
-var elsewhere = []string{"listen", "admin", "metrics", "tls", "admin_tls", "virtual_keys", "auth", "credentials", "log", "explain", "expose_headers", "dns_server", "endpoints"}
+var elsewhere = []string{"listen", "admin", "metrics", "tls", "admin_tls", "virtual_keys", "auth", "credentials", "log", "explain", "trace", "expose_headers", "dns_server", "endpoints"}
 
 // asked is the model that clients ask for.
 func (b *Bench) asked() string {
