@@ -68,7 +68,7 @@ func newBatching(c Config) *batching {
 func (b *batching) next() (time.Duration, bool) { return b.now.end, b.now.busy }
 
 func (b *batching) submit(now time.Duration, s Sequence) {
-	b.waiting.push(b.add(s))
+	b.waiting.push(b.add(b, s))
 	switch {
 	case !b.loaded && b.cfg.Load > 0:
 		b.now = span{busy: true, start: now, end: now + b.cfg.Load}

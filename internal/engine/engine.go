@@ -91,6 +91,8 @@ type model interface {
 	slow(now time.Duration, factor float64)
 	next() (at time.Duration, ok bool)
 	load(now time.Duration) Load
+	// generated is how many of j's tokens are out.
+	generated(j *job, now time.Duration) int
 	// has returns the request with this ID.
 	has(id uint64) *job
 	// cached is how many tokens of j's prompt are in the cache.
@@ -183,21 +185,22 @@ func (e *Engine) Slow(now time.Duration, factor float64) {
 
 // job is a request that the engine has. While it is among the decoders, generated, kv and blocks are as they were when it joined.
 type job struct {
-	Sequence
-	order     uint64 // of arrival
-	generated int    // tokens out
-	target    int    // tokens to compute before the next token comes: prompt, and after a preemption what was generated
-	kv        int    // tokens computed
-	joined    int    // round in which it joined the decoders
-	admitted  bool   // it runs
-	counted   bool   // it ran before, or does
+	model     model
+	generated int  // tokens out
+	target    int  // tokens to compute before the next token comes: prompt, and after a preemption what was generated
+	kv        int  // tokens computed
+	joined    int  // round in which it joined the decoders
+	admitted  bool // it runs
+	counted   bool // it ran before, or does
 	cancelled bool
 
-	cached int   // prompt tokens found in the cache when it was first admitted
-	blocks int   // blocks it has, held and private
-	held   int   // blocks shared with the cache: the first of the sequence
-	tail   int32 // the segment of the cache that they end with
-	slot   int   // of Slots
+	Sequence
+	order  uint64 // of arrival
+	cached int    // prompt tokens found in the cache when it was first admitted
+	blocks int    // blocks it has, held and private
+	held   int    // blocks shared with the cache: the first of the sequence
+	tail   int32  // the segment of the cache that they end with
+	slot   int    // of Slots
 }
 
 // jobs are the requests of an engine by ID. What leaves is used again.
@@ -211,7 +214,8 @@ func newJobs() jobs { return jobs{byID: make(map[uint64]*job)} }
 
 func (js *jobs) has(id uint64) *job { return js.byID[id] }
 
-func (js *jobs) add(s Sequence) *job {
+// add makes a job of m.
+func (js *jobs) add(m model, s Sequence) *job {
 	var j *job
 	if n := len(js.spare); n > 0 {
 		j, js.spare = js.spare[n-1], js.spare[:n-1]
@@ -219,7 +223,7 @@ func (js *jobs) add(s Sequence) *job {
 		j = new(job)
 	}
 	js.count++
-	*j = job{Sequence: s, order: js.count, target: s.PromptTokens}
+	*j = job{model: m, Sequence: s, order: js.count, target: s.PromptTokens}
 	js.byID[s.ID] = j
 	return j
 }

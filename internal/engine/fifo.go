@@ -66,7 +66,7 @@ func (f *fifo) next() (time.Duration, bool) {
 }
 
 func (f *fifo) submit(now time.Duration, s Sequence) {
-	f.waiting.push(f.add(s))
+	f.waiting.push(f.add(f, s))
 	if !f.loaded && f.cfg.Load > 0 {
 		f.loading, f.end = true, now+f.cfg.Load
 	}

@@ -2,23 +2,34 @@ package engine
 
 import "time"
 
-// Generated returns how many output tokens of a request are out at now, as of the last step that ended by then; 0 if the engine
-// does not have the request. It changes nothing.
-func (e *Engine) Generated(now time.Duration, id uint64) int {
-	j := e.model.has(id)
-	if j == nil {
-		return 0
+// Answer is what a request brings forth.
+type Answer interface {
+	// Generated returns how many output tokens are out at now, as of the last step that ended by then. It changes nothing.
+	Generated(now time.Duration) int
+}
+
+// Answer returns that of a request, for as long as the engine has the request; nil if it does not have it.
+func (e *Engine) Answer(id uint64) Answer {
+	if j := e.model.has(id); j != nil {
+		return j
 	}
-	switch m := e.model.(type) {
-	case *batching:
-		if j.admitted && j.decoding() {
-			return j.generated + m.decoders.round - j.joined + m.now.past(&m.cfg, now)
-		}
-	case *fifo:
-		for i := range m.decoding {
-			if s := &m.decoding[i]; s.job == j && now > s.last {
-				return min(j.OutputTokens, j.generated+int((now-s.last)/s.every))
-			}
+	return nil
+}
+
+// Generated implements Answer.
+func (j *job) Generated(now time.Duration) int { return j.model.generated(j, now) }
+
+func (b *batching) generated(j *job, now time.Duration) int {
+	if !j.admitted || !j.decoding() {
+		return j.generated
+	}
+	return j.generated + b.decoders.round - j.joined + b.now.past(&b.cfg, now)
+}
+
+func (f *fifo) generated(j *job, now time.Duration) int {
+	for i := range f.decoding {
+		if s := &f.decoding[i]; s.job == j && now > s.last {
+			return min(j.OutputTokens, j.generated+int((now-s.last)/s.every))
 		}
 	}
 	return j.generated

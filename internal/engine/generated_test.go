@@ -36,10 +36,11 @@ func TestGenerated(t *testing.T) {
 				submit(t, loud, now, s)
 			}
 			for id := range uint64(10) {
-				if quiet.model.has(id) == nil {
+				answer := quiet.Answer(id)
+				if answer == nil {
 					continue
 				}
-				got := quiet.Generated(now, id)
+				got := answer.Generated(now)
 				if got != told[id] {
 					t.Fatalf("%s: request %d has %d tokens at %v, and %d were told of", preset, id, got, now, told[id])
 				}
@@ -49,8 +50,8 @@ func TestGenerated(t *testing.T) {
 		if seen < 100 {
 			t.Errorf("%s: only %d looks at answers that had begun", preset, seen)
 		}
-		if got := quiet.Generated(time.Hour, 99); got != 0 {
-			t.Errorf("%s: a request that is not there has %d tokens", preset, got)
+		if got := quiet.Answer(99); got != nil {
+			t.Errorf("%s: a request that is not there has the answer %v", preset, got)
 		}
 	}
 }

@@ -46,6 +46,15 @@ const (
 
 // Exchange is one client request. It is not safe for concurrent use: the shell serialises events.
 type Exchange struct {
+	// Of the answer that was committed to. What Progress needs comes first, side by side: it is called most.
+	won         Lane // the lane that it is on
+	tokens      int
+	lastContent time.Time
+	contentAt   time.Time      // first content
+	blocked     time.Duration  // by the client
+	flights     [lanes]flight  // attempts that run
+	leases      [1]route.Lease // of the main lane
+
 	router *route.Router
 	budget *Budget
 	plan   Plan
@@ -62,23 +71,14 @@ type Exchange struct {
 	pauseUntil time.Time
 	pause      time.Duration
 	actions    []Action
-	leases     [1]route.Lease // of the main lane
-	first      [2]Action      // backing of actions
+	first      [2]Action // backing of actions
 
 	// Of the attempts that run.
-	flights   [lanes]flight
 	hedgeAt   time.Time // when a second one is to begin, zero = not
 	hedged    bool      // the chance was taken
 	committed bool
-	won       Lane       // the one that was committed to
 	ending    bool       // nothing more is tried
 	closing   conclusion // what comes of the exchange once all have ended
-
-	// Of the answer that was committed to.
-	contentAt   time.Time // first content
-	lastContent time.Time
-	blocked     time.Duration // by the client
-	tokens      int
 
 	last     *End          // of the last attempt that ended without commit
 	lastLane Lane          // where that one was

@@ -44,23 +44,25 @@ const foldEvery = 250 * time.Millisecond
 // scopes from Pick until Done. FirstToken and Progress are called by one goroutine at a time; Done may be
 // called by any, any number of times: the first counts.
 type Lease struct {
-	router *Router
-	node   *node
+	// What Progress needs comes first, side by side: it is called most.
+	router   *Router
+	node     *node
+	folded   time.Time
+	tokens   int  // reserved
+	charged  int  // of the limits per minute: prompt and output as estimated
+	work     int  // still charged to the node's outstanding work
+	prompt   int  // share of work that the prompt stands for, until the first token
+	expected int  // output tokens expected
+	done     bool // guarded by Router.mu
+
 	dep    *Deployment
 	pool   *pool // as it was then
 	facts  *Facts
 	marks  [1 + MaxScopes]mark
 	nmarks int
 
-	tokens   int // reserved
-	charged  int // of the limits per minute: prompt and output as estimated
-	work     int // still charged to the node's outstanding work
-	prompt   int // share of work that the prompt stands for, until the first token
-	expected int // output tokens expected
-	folded   time.Time
-	begun    time.Time
-	done     bool // guarded by Router.mu
-	unused   bool // nobody took it
+	begun  time.Time
+	unused bool // nobody took it
 
 	uncached int           // tokens of the prompt that no cache holds
 	load     int           // requests in flight there when it began
@@ -71,10 +73,11 @@ type Lease struct {
 	decision *Decision
 }
 
-// mark remembers in which generation of a unit's breaker a lease began, and whether as its trial.
+// mark remembers in which generation of a unit's breaker a lease began, how often it had been away, and whether as its trial.
 type mark struct {
 	unit  *unit
 	gen   uint32
+	away  uint32
 	trial bool
 	paid  int // tokens that its limit per minute was charged; 0 if it had none then
 }
@@ -248,15 +251,15 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 	}
 }
 
-// late reports whether the deployment, or what it shares with others, was out or came back since the lease began: what failed
-// then, or was slow, need not be what is there now.
+// late reports whether the deployment went out or came back since the lease began, or its endpoint was away: what failed then,
+// or was slow, need not be what is there now.
 func (l *Lease) late() bool {
 	for i := range l.marks[:l.nmarks] {
-		if m := &l.marks[i]; m.gen != m.unit.breaker.gen {
+		if m := &l.marks[i]; m.away != m.unit.breaker.away {
 			return true
 		}
 	}
-	return false
+	return l.marks[0].gen != l.marks[0].unit.breaker.gen
 }
 
 // learnSpeed takes the time to the first token of an answer that ended well, or the least that it would have been; 0 = not known.

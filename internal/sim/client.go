@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"evenkeel/internal/engine"
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/llm"
 	"evenkeel/internal/route"
@@ -31,7 +32,8 @@ type client struct {
 
 // flight is the attempt on one lane.
 type flight struct {
-	id         uint64 // of the job
+	id         uint64        // of the job
+	answer     engine.Answer // once it has begun, if its server is a Grower and has it still; else nil
 	lease      *route.Lease
 	deployment *deployment
 	number     uint64        // of the attempt, among all
@@ -248,7 +250,7 @@ func (f *Fleet) noteEnd(c *client, fl *flight) {
 
 // leave takes an attempt from its server's books.
 func (f *Fleet) leave(fl *flight) {
-	fl.running = false
+	fl.running, fl.answer = false, nil
 	f.m.change(f.now, &fl.deployment.load, -1)
 }
 
@@ -360,8 +362,8 @@ func (f *Fleet) finish(c *client) {
 
 // Grower is implemented by servers that produce an answer bit by bit.
 type Grower interface {
-	// Produced returns how many output tokens a job has by now.
-	Produced(now time.Duration, id uint64) int
+	// Answer returns that of a job, for as long as the server has the job.
+	Answer(id uint64) engine.Answer
 }
 
 // progressEvery is the grain of progress: a lease looks at it no more often.
@@ -370,25 +372,21 @@ const progressEvery = 250 * time.Millisecond
 // growing plans to look at an answer that has begun.
 func (f *Fleet) growing(c *client, lane exchange.Lane) {
 	fl := &c.flights[lane]
-	if _, ok := f.server(fl).(Grower); ok {
-		f.plan(f.now+progressEvery, progress, c.index, c.gen)
+	if !fl.running {
+		return
 	}
-}
-
-func (f *Fleet) server(fl *flight) Server {
-	if fl.deployment == nil || !fl.running {
-		return nil
+	if g, ok := fl.deployment.server.(Grower); ok {
+		fl.answer = g.Answer(fl.id)
+		f.recur(progress, c.index, c.gen)
 	}
-	return fl.deployment.server
 }
 
 // grown reports the progress of the answer that was committed to.
 func (f *Fleet) grown(c *client) {
 	for lane := range c.flights {
-		fl := &c.flights[lane]
-		if g, ok := f.server(fl).(Grower); ok && fl.first >= 0 {
-			c.x.Progress(wall(f.now), g.Produced(f.now, fl.id))
-			f.plan(f.now+progressEvery, progress, c.index, c.gen)
+		if a := c.flights[lane].answer; a != nil {
+			c.x.Progress(wall(f.now), a.Generated(f.now))
+			f.recur(progress, c.index, c.gen)
 			return
 		}
 	}

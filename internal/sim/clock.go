@@ -39,6 +39,11 @@ type clock struct {
 	now  time.Duration
 	seq  uint64
 	heap []event // a 4-ary heap
+
+	// What recurs is due progressEvery after it was planned, so it is in order as it comes. In the heap it would be nearly all, and
+	// make each of the others slow.
+	recurring []event // from head on
+	head      int
 }
 
 // plan makes an event due, now at the soonest.
@@ -58,11 +63,36 @@ func (c *clock) plan(at time.Duration, k eventKind, index int32, gen uint32) {
 	c.heap[i] = e
 }
 
-// next takes the event that is due first, if that is not after until, and lets time pass until then.
-func (c *clock) next(until time.Duration) (event, bool) {
-	if len(c.heap) == 0 || c.heap[0].at > until {
-		return event{}, false
+// recur makes an event due progressEvery from now.
+func (c *clock) recur(k eventKind, index int32, gen uint32) {
+	c.seq++
+	if 2*c.head > len(c.recurring) {
+		n := copy(c.recurring, c.recurring[c.head:])
+		c.recurring, c.head = c.recurring[:n], 0
 	}
+	c.recurring = append(c.recurring, event{c.now + progressEvery, c.seq, k, gen, index})
+}
+
+// next takes the event that is due first, if that is not after until, and lets time pass until then.
+func (c *clock) next(until time.Duration) (e event, ok bool) {
+	recurs := c.head < len(c.recurring)
+	if recurs && (len(c.heap) == 0 || c.recurring[c.head].before(&c.heap[0])) {
+		if e = c.recurring[c.head]; e.at > until {
+			return e, false
+		}
+		c.head++
+	} else {
+		if len(c.heap) == 0 || c.heap[0].at > until {
+			return e, false
+		}
+		e = c.pop()
+	}
+	c.now = e.at
+	return e, true
+}
+
+// pop takes the first event from the heap.
+func (c *clock) pop() event {
 	first := c.heap[0]
 	n := len(c.heap) - 1
 	last := c.heap[n]
@@ -87,8 +117,7 @@ func (c *clock) next(until time.Duration) (event, bool) {
 	if n > 0 {
 		c.heap[i] = last
 	}
-	c.now = first.at
-	return first, true
+	return first
 }
 
 // wall is what a balancer's clock shows at a time.

@@ -29,6 +29,46 @@ func TestClockOrder(t *testing.T) {
 	}
 }
 
+// TestClockRecurs: what recurs takes its place among all else, the one that was planned first before another of its time.
+func TestClockRecurs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var c clock
+	var due []event // in order of planning
+	expect := func(at time.Duration, index int32) { due = append(due, event{at: at, index: index}) }
+	for i := range int32(3000) {
+		switch rng.IntN(5) {
+		case 0, 1:
+			c.recur(progress, i, 0)
+			expect(c.now+progressEvery, i)
+		case 2:
+			at := c.now + time.Duration(rng.IntN(3))*progressEvery
+			c.plan(at, arrival, i, 0)
+			expect(at, i)
+		default:
+			until := c.now + progressEvery/8*time.Duration(rng.IntN(3))
+			var want event
+			first := -1
+			for n, e := range due {
+				if e.at <= until && (first < 0 || e.at < want.at) {
+					first, want = n, e
+				}
+			}
+			e, ok := c.next(until)
+			if ok != (first >= 0) || ok && (e.at != want.at || e.index != want.index || c.now != want.at) {
+				t.Fatalf("got %+v (%v) at %v, want %+v", e, ok, c.now, want)
+			}
+			if !ok {
+				c.now = until
+				continue
+			}
+			due = slices.Delete(due, first, first+1)
+		}
+	}
+	if c.head+len(c.heap) == 0 || len(c.recurring) > 2*len(due)+2 {
+		t.Errorf("%d that recur are kept, %d are due", len(c.recurring), len(due))
+	}
+}
+
 func TestClockUntil(t *testing.T) {
 	var c clock
 	c.plan(5, arrival, 1, 0)

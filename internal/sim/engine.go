@@ -86,8 +86,16 @@ func (e *Engine) Cancel(now time.Duration, id uint64) bool { return e.e.Cancel(n
 // Next implements Server.
 func (e *Engine) Next() (time.Duration, bool) { return e.e.Next() }
 
-// Produced implements Grower.
-func (e *Engine) Produced(now time.Duration, id uint64) int { return e.e.Generated(now, id) }
+// Answer implements Grower.
+func (e *Engine) Answer(id uint64) engine.Answer { return e.e.Answer(id) }
+
+// Produced returns how many output tokens of a job are out, 0 if the engine does not have it.
+func (e *Engine) Produced(now time.Duration, id uint64) int {
+	if a := e.e.Answer(id); a != nil {
+		return a.Generated(now)
+	}
+	return 0
+}
 
 // Slow implements Slower.
 func (e *Engine) Slow(now time.Duration, factor float64) { e.e.Slow(now, factor) }
