@@ -2,6 +2,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -53,9 +55,14 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	context.AfterFunc(ctx, stop) // the signal after the first one has its usual effect, unless the command listens to it
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &watched{Writer: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	if lost := out.lost.Load(); lost != nil && !errors.Is(err, *lost) {
+		fmt.Fprintf(stderr, "evenkeel: what it had to say is not whole: %v\n", *lost)
+		err = cmp.Or(err, error(quietError{*lost}))
+	}
 	var usage usageError
 	var quiet quietError
 	switch {
@@ -69,6 +76,22 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "evenkeel: %v\n", err)
 	return exitFailure
+}
+
+// watched is standard output. What a command prints is its result: if some of it is lost, that is a failure, whether the command looks
+// or not.
+type watched struct {
+	io.Writer
+	lost atomic.Pointer[error] // the first error
+}
+
+// Write implements io.Writer.
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if err != nil {
+		w.lost.CompareAndSwap(nil, &err)
+	}
+	return n, err
 }
 
 func newRoot() *cobra.Command {

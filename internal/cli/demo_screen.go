@@ -77,6 +77,9 @@ type screen struct {
 // newScreen finds out what out is. NO_COLOR (no-color.org) and TERM=dumb are heeded.
 func newScreen(out io.Writer) *screen {
 	s := &screen{out: out, size: func() (int, int) { return 80, 24 }}
+	if w, ok := out.(*watched); ok {
+		out = w.Writer
+	}
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" || !enableANSI(f) {
 		return s
