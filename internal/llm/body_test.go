@@ -155,7 +155,8 @@ func TestBodyErrors(t *testing.T) {
 	none(`[[{"error":{"message":"deep"}}]]`)
 	f(`{"error":null,"choices":[{"index":0,"finish_reason":"error","message":{"content":"half"},"error":{"code":502,"message":"gone"}}],"error":null}`,
 		UpstreamError{Status: 502, Code: "502", Message: "gone"}) // OpenRouter
-	f(`{"choices":[{"finish_reason":"stop"},{"finish_reason":"abort"}]}`, UpstreamError{Message: `finish_reason "abort"`})
+	f(`{"choices":[{"finish_reason":"stop"},{"finish_reason":"error"}]}`, UpstreamError{Message: `finish_reason "error"`})
+	none(`{"choices":[{"finish_reason":"abort"}]}`)
 	none(`{"choices":[{"index":0,"finish_reason":"stop","error":null,"message":{"error":{"message":"said by the model"},"finish_reason":"error"}}]}`)
 	none(`{"other":[{"finish_reason":"error","error":{"message":"m"}}]}`)
 	none(`{"error":null,"object":"response"}`)

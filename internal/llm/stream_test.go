@@ -252,7 +252,7 @@ func TestChatErrorShapes(t *testing.T) {
 	f(`{"id":"x","choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"gone"}}]}`,
 		UpstreamError{Status: 502, Code: "502", Message: "gone"}) // OpenRouter
 	f(`{"error":{"code":502,"message":"gone"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`, UpstreamError{Status: 502, Code: "502", Message: "gone"})
-	f(`{"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}`, UpstreamError{Message: `finish_reason "abort"`})
+	f(`{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`, UpstreamError{Message: `finish_reason "error"`})
 	for _, fine := range []string{`[1,2]`, `[{"index":0}]`, `{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null,"error":null}],"error":null}`} {
 		if _, got := run(t, chatAPI, SSE, sse("\n", fine)); got.Err != "" || !got.Content {
 			t.Errorf("%s: %+v", fine, got)

@@ -119,8 +119,8 @@ func (e *UpstreamError) setStatus(n int) {
 }
 
 // failedFinish reports whether a finish_reason, as JSON, says that the engine failed amid the answer: OpenRouter's and vLLM's
-// "error", vLLM's and SGLang's "abort".
-func failedFinish(raw []byte) bool { return string(raw) == `"error"` || string(raw) == `"abort"` }
+// "error". An "abort" may be about the request: SGLang has ended prompts that were too long so.
+func failedFinish(raw []byte) bool { return string(raw) == `"error"` }
 
 func finishError(raw []byte) *UpstreamError {
 	return &UpstreamError{Message: "finish_reason " + string(raw)}

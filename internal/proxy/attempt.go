@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/textproto"
@@ -224,7 +225,7 @@ const (
 	bytesRaw              // anything else that arrives bit by bit
 )
 
-func shapeOf(res *http.Response, streamed bool) shape {
+func shapeOf(res *http.Response, api llm.API, streamed bool) shape {
 	if res.StatusCode < 200 || res.StatusCode > 299 || res.StatusCode == http.StatusNoContent || res.Request.Method == http.MethodHead {
 		return whole
 	}
@@ -236,10 +237,24 @@ func shapeOf(res *http.Response, streamed bool) shape {
 		return events
 	case kind == "application/x-ndjson" || kind == "application/jsonl":
 		return lines
-	case streamed && res.ContentLength < 0:
+	case streamed && res.ContentLength < 0 && (kind != "application/json" || !api.Streams): // where events are due, it is no stream
 		return bytesRaw
 	case strings.HasPrefix(kind, "audio/") || kind == "application/octet-stream":
 		return bytesRaw
 	}
 	return whole
+}
+
+// eventStarts are how a line of an event stream begins.
+var eventStarts = [...]string{"data:", "event:", ":", "id:", "retry:"}
+
+// looksLikeEvents reports whether an answer begins like an event stream. Some servers send one without saying so.
+func looksLikeEvents(text []byte) bool {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	for _, start := range eventStarts {
+		if bytes.HasPrefix(text, []byte(start)) {
+			return true
+		}
+	}
+	return false
 }

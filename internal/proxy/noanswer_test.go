@@ -46,7 +46,7 @@ func TestAnswersThatHoldNone(t *testing.T) {
 		"a proxy's words":       {"truncated", text("text/plain", "upstream connect error or disconnect/reset before headers")},
 		"a page":                {"truncated", text("application/xhtml+xml", "<html>login</html>")},
 		"an error in a choice":  {"server_error", jsonAnswer(200, `{"choices":[{"index":0,"finish_reason":"error","message":{"content":""},"error":{"code":502,"message":"gone"}}]}`)},
-		"a failed finish":       {"server_error", jsonAnswer(200, `{"choices":[{"index":0,"finish_reason":"abort","message":{"content":"ha"}}]}`)},
+		"a failed finish":       {"server_error", jsonAnswer(200, `{"choices":[{"index":0,"finish_reason":"error","message":{"content":"ha"}}]}`)},
 		"the engine failed":     {"server_error", jsonAnswer(424, `{"error":"Request failed during generation: out of memory","error_type":"generation"}`)},
 		"no capacity, by Groq":  {"overloaded", jsonAnswer(498, `{"error":{"message":"Flex tier capacity exceeded","code":"capacity_exceeded"}}`)},
 		"choices null, in gzip": {"truncated", gzipped("application/json", 200, `{"choices":null}`)},
@@ -154,4 +154,55 @@ func TestNoEndAfterTheLastChoice(t *testing.T) {
 		}
 		w.idle()
 	})
+}
+
+// TestEventsThatDoNotSaySo: an event stream under another content type, or none, is one all the same: an error in it can
+// move, and the client is told of a cut.
+func TestEventsThatDoNotSaySo(t *testing.T) {
+	as := func(kind string, pieces ...string) upstreamHandler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header()["Content-Type"] = []string{kind}
+			if kind == "" {
+				w.Header()["Content-Type"] = nil
+			}
+			for _, p := range pieces {
+				_, _ = io.WriteString(w, p)
+				w.(http.Flusher).Flush()
+			}
+		}
+	}
+	for _, kind := range []string{"", "text/plain; charset=utf-8", "application/octet-stream", "application/json"} {
+		t.Run(kind, func(t *testing.T) {
+			failsOver(t, "/v1/chat/completions", streamBody, "overloaded", as(kind, strings.Replace(errorEvent, "rate_limit_error\",\"code\":429", "overloaded_error\",\"code\":503", 1)), sse(healthy), healthy)
+			w := newWorld(t, options{}, as(kind, roleEvent, delta("a")))
+			a := w.post("/v1/chat/completions", streamBody)
+			if !strings.HasPrefix(a.body, roleEvent+delta("a")) || !strings.Contains(a.body, `"evenkeel_upstream_closed"`) {
+				t.Errorf("cut: got %q (%v)", a.body, a.err)
+			}
+			w.idle()
+			w = newWorld(t, options{}, as(kind, "\ufeff: c\n\n", roleEvent+delta("a"), finishEvent+usageEvent+doneEvent))
+			if a := w.post("/v1/chat/completions", streamBody); a.body != "\ufeff: c\n\n"+roleEvent+delta("a")+finishEvent+usageEvent+doneEvent {
+				t.Errorf("whole: got %q (%v)", a.body, a.err)
+			}
+			succeeded(t, w.record(1), 7, 3)
+			w.idle()
+		})
+	}
+}
+
+// TestChunkedJSONInPlaceOfAStream: a JSON document that answers a request for a stream is held like any other, whatever its framing.
+func TestChunkedJSONInPlaceOfAStream(t *testing.T) {
+	chunked := func(pieces ...string) upstreamHandler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			for _, p := range pieces {
+				_, _ = io.WriteString(w, p)
+				w.(http.Flusher).Flush()
+			}
+		}
+	}
+	failsOver(t, "/v1/chat/completions", streamBody, "overloaded", chunked(`{"error":`, `{"message":"x","code":503}}`), sse(healthy), healthy)
+	failsOver(t, "/v1/chat/completions", streamBody, "truncated", chunked(goodJSON[:40]), sse(healthy), healthy)
 }

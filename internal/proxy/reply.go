@@ -86,7 +86,7 @@ func (r *reply) began(res *http.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.res, r.at, r.wait = res, time.Now(), 0
-	r.shape = shapeOf(res, c.req.Stream)
+	r.shape = shapeOf(res, c.api, c.req.Stream)
 	r.src = newSource(res, c.r.Header)
 	if r.meters == nil {
 		r.meters = allMeters.Get().(*meters)
@@ -170,6 +170,10 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 		r.buf = append(r.buf, forward...)
 	} else {
 		r.buf = r.buf[:len(r.buf)+len(forward)]
+	}
+	if r.total == 0 && r.shape != events && r.c.req.Stream && r.c.api.Streams && r.res.StatusCode == http.StatusOK && looksLikeEvents(plain) {
+		r.shape = events
+		r.events.Reset(r.c.api, llm.SSE)
 	}
 	r.total += len(forward)
 	if !r.fits() {
