@@ -39,6 +39,7 @@ type breaker struct {
 	opened  uint64        // openings in all
 	last    string        // reason of the last one
 	outages int           // outages in a row, without an answer between them
+	away    uint32        // times that nobody answered at the address: who answers later is perhaps somebody else
 
 	back       time.Time // when it closed last, zero if it was never out
 	coolReason string
@@ -127,6 +128,9 @@ func (b *breaker) trip(now time.Time, h *Health, rule Rule, reason string, u *un
 	case RuleUnreachable, RuleReset:
 		b.out = min(firstOutage<<min(b.outages, 16), h.ResetAfter)
 		b.outages++
+		if rule == RuleUnreachable {
+			b.away++
+		}
 	case RuleCredential:
 		b.out = h.CredentialRetry
 	default:

@@ -47,6 +47,22 @@ func TestFailuresFromBeforeAnOutageOfTheEndpoint(t *testing.T) {
 	})
 }
 
+// TestFailuresAmidResetsCount: a deployment that hangs, at an endpoint that resets a new connection now and then, goes out.
+func TestFailuresAmidResetsCount(t *testing.T) {
+	r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))
+	now := start
+	for i := range 5 {
+		end(t, r, now, "a", 1, Outcome{Class: "client_fault", Answered: true, Status: 400}) // the endpoint is back
+		hung := mustPick(t, r, now, pinned("m", "a"))
+		mustPick(t, r, now, pinned("m", "a")).Done(now, fault(Reset))
+		now = now.Add(30 * time.Second)
+		hung.Done(now, Outcome{Verdict: DeploymentFault, Class: "timeout", Answered: true})
+		if got := node1(t, r, now, "a/m").Breaker.State == Open; got != (i == 4) {
+			t.Errorf("after %d timeouts: open %v", i+1, got)
+		}
+	}
+}
+
 // TestLateFailuresLeaveNoPenalty: the rest of what failed when a deployment went out does not count once it is back.
 func TestLateFailuresLeaveNoPenalty(t *testing.T) {
 	r := newRouter(t, pool1("m", dep("a/m", Limits{}), dep("b/m", Limits{})))

@@ -29,6 +29,7 @@ func (r *Router) observe(now time.Time, s Scope, reachable bool) []*Ticket {
 	case !reachable && b.trials == 0:
 		if b.rule == RuleReset { // whoever broke connections is not there any more
 			b.rule = RuleUnreachable
+			b.away++
 		}
 		if b.until.Sub(now) < firstOutage {
 			b.until = now.Add(firstOutage) // a trial would fail too
@@ -172,7 +173,7 @@ func (r *Router) override(now time.Time, kind, name string, o Override) (woken [
 		}
 		b.order = o
 		if o == ForgetFailure {
-			*b = breaker{gen: b.gen + 1, opened: b.opened, last: b.last}
+			*b = breaker{gen: b.gen + 1, away: b.away, opened: b.opened, last: b.last}
 			if n := r.nodes[k]; n != nil {
 				n.failed = decayed{}
 			}

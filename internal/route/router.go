@@ -394,7 +394,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 			paid = l.charged
 			u.volume.Take(now, float64(paid))
 		}
-		l.marks[l.nmarks] = mark{unit: u, gen: u.breaker.gen, trial: trial, paid: paid}
+		l.marks[l.nmarks] = mark{unit: u, gen: u.breaker.gen, away: u.breaker.away, trial: trial, paid: paid}
 		l.nmarks++
 	}
 	n.work += l.work
