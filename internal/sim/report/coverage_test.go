@@ -108,6 +108,7 @@ func TestCoverageOfConversations(t *testing.T) {
 		t.Logf("%s: %.3f of the intervals hold %.4f s", what, got, truth)
 	}
 	f(names[1], ttft)
+	f("its p99", func(x *Run) (float64, float64) { return x.Result.TTFT.Quantile(.99), math.Inf(1) })
 	f("its difference", func(x *Run) (float64, float64) { return sim.Paired(&x.Result.TTFT, &runs[0][x.Seed].Result.TTFT) })
 	runs[1] = runs[0]
 	f(names[0], ttft)
