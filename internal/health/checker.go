@@ -27,6 +27,7 @@ type Checker struct {
 	mu      sync.Mutex
 	plan    *Plan
 	targets map[key]*target
+	running map[key]bool // never two at a time, though a target leaves and returns meanwhile
 }
 
 // key is the identity of a target: the same name at another URL is somebody else.
@@ -41,7 +42,6 @@ type target struct {
 	deployment *Deployment // nil: the page of the endpoint
 	due        time.Time
 	asked      time.Time // the last time that it was not skipped
-	running    bool      // never two at a time
 	failures   int       // pages in a row that complained
 	verdict    Verdict
 	reason     string
@@ -53,7 +53,7 @@ func New(o Options) *Checker {
 	if done == nil {
 		done = func(Result) {}
 	}
-	return &Checker{router: o.Router, done: done, seed: o.Seed, poke: make(chan struct{}, 1), plan: &Plan{}, targets: map[key]*target{}}
+	return &Checker{router: o.Router, done: done, seed: o.Seed, poke: make(chan struct{}, 1), plan: &Plan{}, targets: map[key]*target{}, running: map[key]bool{}}
 }
 
 // Set replaces the plan. Targets that stay keep their turns, unless the interval changed. What was found of one that left is
@@ -167,7 +167,7 @@ func (c *Checker) round(ctx context.Context, now time.Time, probes *sync.WaitGro
 	var fleet *fleet
 	wait := idle
 	for k, t := range c.targets {
-		if t.running {
+		if c.running[k] {
 			continue // its end wakes us
 		}
 		if !t.due.After(now) {
@@ -176,7 +176,7 @@ func (c *Checker) round(ctx context.Context, now time.Time, probes *sync.WaitGro
 				fleet = look(c.router.View(now))
 			}
 			if fleet.wants(now, p, t) {
-				t.running, t.asked = true, now
+				c.running[k], t.asked = true, now
 				e, d := t.endpoint, t.deployment
 				probes.Go(func() { c.probe(ctx, p, k, e, d) }) // ends by its timeout or with ctx
 				continue
@@ -197,10 +197,8 @@ func (c *Checker) probe(ctx context.Context, p *Plan, k key, e *Endpoint, d *Dep
 	}
 	r.Page, r.Name = k.page, k.name
 	c.mu.Lock()
+	delete(c.running, k)
 	t := c.targets[k]
-	if t != nil {
-		t.running = false
-	}
 	if t == nil || ctx.Err() != nil {
 		c.mu.Unlock()
 		return

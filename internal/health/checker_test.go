@@ -306,6 +306,30 @@ func TestWhoLeftIsNotProbed(t *testing.T) {
 	})
 }
 
+// TestWhoReturnsIsNotProbedTwice at a time: a reload may take a target away and bring it back while it is being asked.
+func TestWhoReturnsIsNotProbedTwice(t *testing.T) {
+	inBubble(t, "ab", func(t *testing.T, w *world) {
+		plan := func(names string) *Plan {
+			p := w.plan(names, "openai")
+			p.Interval, p.Timeout = time.Second, time.Minute
+			return p
+		}
+		w.fakes["a"], w.fakes["b"] = &fake{reply: answering(200, events, "...")}, &fake{reply: well}
+		w.checker.Set(plan("ab"))
+		pass(2 * time.Second)
+		w.checker.Set(plan("b"))
+		w.checker.Set(plan("ab"))
+		pass(30 * time.Second)
+		if n := w.fakes["a"].count(); n != 1 {
+			t.Errorf("%d probes at a time", n)
+		}
+		pass(2 * time.Minute)
+		if n := w.fakes["a"].count(); n < 2 || n > 3 {
+			t.Errorf("%d probes after the first one has ended, want it to go on", n)
+		}
+	})
+}
+
 // TestWhatProbesFoundEndsWithThem: who is degraded by probes is not so for ever once a reload has switched them off.
 func TestWhatProbesFoundEndsWithThem(t *testing.T) {
 	f := func(name string, before func(*Plan), off func(*Plan)) {
