@@ -282,6 +282,8 @@ func wordsOf(end *End, timeout string) *Failure {
 		return &Failure{Status: 503, Code: "evenkeel_upstream_overloaded", Message: "The model's server is overloaded.", RetryIn: retryIn(end)}
 	case llm.Reset, llm.Truncated, llm.Stale:
 		return &Failure{Status: 502, Code: "evenkeel_upstream_closed", Message: "The model's server broke the connection before the answer was complete."}
+	case llm.ClientFault: // its own answer cannot follow the head that the client has
+		return &Failure{Status: 400, Code: "evenkeel_upstream_rejected", Final: true, Message: "The model's server rejected the request, not the balancer. Its words are lost, since the stream had begun: send it without stream to see them."}
 	case llm.Malformed:
 		return &Failure{Status: 502, Code: "evenkeel_upstream_malformed", Message: "The model's server sent an answer that is not valid HTTP."}
 	}

@@ -206,3 +206,34 @@ func TestChunkedJSONInPlaceOfAStream(t *testing.T) {
 	failsOver(t, "/v1/chat/completions", streamBody, "overloaded", chunked(`{"error":`, `{"message":"x","code":503}}`), sse(healthy), healthy)
 	failsOver(t, "/v1/chat/completions", streamBody, "truncated", chunked(goodJSON[:40]), sse(healthy), healthy)
 }
+
+// TestNoAnswerThatHoldsTheKey: words in place of an answer may hold the endpoint's credential: they stay here then.
+func TestNoAnswerThatHoldsTheKey(t *testing.T) {
+	w := newWorld(t, options{apiKeys: []string{"UPKEY-111-of-a"}, change: func(g *Generation) { g.MaxAttempts = 1 }}, jsonAnswer(200, "bad key UPKEY-111-of-a"))
+	if a := w.post("/v1/chat/completions", chatBody); a.status != 502 || a.code() != "evenkeel_upstream_closed" || strings.Contains(a.body, "UPKEY") {
+		t.Errorf("got %d %q", a.status, a.body)
+	}
+	w.idle()
+	w = newWorld(t, options{apiKeys: []string{"UPKEY-111-of-a"}, change: func(g *Generation) { g.MaxAttempts = 1 }}, jsonAnswer(200, "it is maintained"))
+	if a := w.post("/v1/chat/completions", chatBody); a.status != 200 || a.body != "it is maintained" {
+		t.Errorf("without the key: got %d %q", a.status, a.body)
+	}
+	w.idle()
+}
+
+// TestRejectedAfterComments: a comment of the first attempt has forced a head out, and the next deployment rejects the
+// request: the client hears that it is to blame, and that repeating is useless.
+func TestRejectedAfterComments(t *testing.T) {
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses"} {
+		s := newTurns(step{": wait\n\n", ": wait\n\n"})
+		w := newWorld(t, options{}, thenReset(t, s.serve), jsonAnswer(400, `{"error":{"message":"too long","code":"context_length_exceeded"}}`))
+		rest, err := s.read(t, w.open(path, `{"model":"m","stream":true,"max_tokens":9,"input":"x","messages":[]}`).Body)
+		if err != nil || !strings.Contains(rest, `"evenkeel_upstream_rejected"`) || !strings.Contains(rest, `"invalid_request_error"`) || strings.Contains(rest, "retry_after") {
+			t.Errorf("%s: then came %q (%v)", path, rest, err)
+		}
+		if r := w.record(1); r.Failure == nil || !r.Failure.Final || r.Last().Outcome.Verdict != route.NotDeploymentFault {
+			t.Errorf("%s: %+v %+v", path, r.Failure, r.Last().Outcome)
+		}
+		w.idle()
+	}
+}

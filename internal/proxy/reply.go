@@ -398,6 +398,7 @@ func (r *reply) tookBody(plain []byte, err error) *exchange.End {
 	end := r.end(true, false)
 	if end.Class == llm.None && r.empty() {
 		end.Class = llm.Truncated // it is whole, and passed on if nobody has a better one
+		end.Held = !r.endpoint.Leaks(r.res.Header, r.src.readable(r.buf))
 		return r.broke(end, errNoAnswer)
 	}
 	return end
