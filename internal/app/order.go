@@ -19,16 +19,25 @@ func (a *App) order(kind, name string, o route.Override, by string) error {
 	return nil
 }
 
-// forgiveNewKeys closes the breakers of credentials whose key changed: what was refused was the old one.
+// forgiveNewKeys closes the breakers of credentials whose key changed: what was refused was the old one. Orders about them hold.
 func (a *App) forgiveNewKeys(old, c *config.Config) {
 	keys := map[string]*config.Endpoint{}
 	for i := range old.Endpoints {
 		keys[old.Endpoints[i].Name] = &old.Endpoints[i]
 	}
+	renewed := map[string]bool{}
 	for i := range c.Endpoints {
 		e := &c.Endpoints[i]
-		if before := keys[e.Name]; before != nil && !before.APIKey.Equal(e.APIKey) {
-			_ = a.router.Override(time.Now(), route.CredentialScope.String(), e.Name, route.ForgetFailure) // none: it shares another's, or had no key
+		before := keys[e.Name]
+		renewed[e.Name] = before != nil && !before.APIKey.Equal(e.APIKey)
+	}
+	now, kind := time.Now(), route.CredentialScope
+	for _, s := range a.router.View(now).Scopes {
+		if s.Kind != kind || !renewed[s.Name] {
+			continue
+		}
+		for _, o := range []route.Override{route.ForgetFailure, s.Breaker.Order} {
+			_ = a.router.Override(now, kind.String(), s.Name, o) // it was there a moment ago, or has left
 		}
 	}
 }

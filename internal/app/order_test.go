@@ -96,4 +96,17 @@ func TestANewKeyIsTriedAtOnce(t *testing.T) {
 		t.Fatalf("the new key is not tried: %v", refusal.Decision.CutCounts())
 	}
 	l.Done(time.Now(), route.Outcome{})
+
+	if err := a.order("credential", "one", route.Disable, "me"); err != nil {
+		t.Fatal(err)
+	}
+	again := renewed
+	again.Endpoints = append([]config.Endpoint(nil), c.Endpoints...)
+	again.Endpoints[0].APIKey, again.Endpoints[1].APIKey = secret.New("newer"), secret.New("newer")
+	if err := a.Reload(&again); err != nil {
+		t.Fatal(err)
+	}
+	if _, refusal := ask(); refusal == nil {
+		t.Error("a new key lifted the operator's order")
+	}
 }
