@@ -6,8 +6,8 @@
 // of the code that made it. A run that was stopped goes on where it was; what code that changed has made is made anew.
 //
 // The files: main.go (flags), matrix.go (the rows), variants.go (rows about faults and about what balancers know), policies.go (who takes
-// part), traces.go, store.go (the file of results), version.go (the hash of the code), run.go (plays what is missing), digest.go (what
-// the results say), judge.go and judgement.go (which
+// part), traces.go, store.go (the file of results), version.go (the hash of the code), run.go (plays what is missing), length.go (how
+// long rows are), digest.go (what the results say), judge.go and judgement.go (which
 // targets Evenkeel's strategy meets), report.go (the document), plot.go (SVG).
 package main
 

@@ -57,14 +57,14 @@ func (s *spec) seed(i int) uint64 {
 // Sizes of rows. A request's duration is tens of seconds on Mooncake, so that rows are hundreds of seconds to an hour long.
 const (
 	fullLengths, quickLengths = 20, 5
-	fullMost, quickMost       = 20_000, 3_000
+	fullMost, quickMost       = 60_000, 3_000
 	fullLeast, quickLeast     = 4_000, 1_500
 	fullSeeds, quickSeeds     = 10, 3 // 99th percentiles need ten
 	fullScouts, quickScouts   = 2, 1
 
 	largeFleet  = 64 // deployments, from which on fewer scouts must do
 	largeScouts = 1
-	chatMost    = 60_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
+	chatMost    = 200_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
 
 	wholeTrace = 12_031 // requests of the Mooncake conversation trace, to guess what it costs
 	wholeSeeds = 1      // a seed only spreads its ticks

@@ -168,7 +168,8 @@ func (b *bench) slowRule(d document, tables []*table) {
 func (b *bench) overview(d document, tables []*table) {
 	d.line("## Rows\n")
 	d.line("Mean TTFT in seconds, and goodput of overloaded rows; the ratio is that of `%s`, Evenkeel's default, to the best, and the last one that of what is above the lower bound, the avoidable delay.\n", ownDefault)
-	d.line("| row | ρ | ρ₀ | hits of an endless cache | stable | lower bound | reference | best | | default | ratio | of avoidable delay |\n|---|---|---|---|---|---|---|---|---|---|---|---|")
+	b.lengths(d, tables)
+	d.line("| row | ρ | ρ₀ | hits of an endless cache | lasts | stable | lower bound | reference | best | | default | ratio | of avoidable delay |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, t := range tables {
 		best := t.leader()
 		own := t.entry(ownDefault)
@@ -177,7 +178,7 @@ func (b *bench) overview(d document, tables []*table) {
 			delay := geometric([]ratios{against(own.outcomes, best.outcomes, avoidable.of(t))})
 			figures = [4]string{seconds(best.mean.Estimate), seconds(own.mean.Estimate), ratio(own.meanRatio), ratio(delay)}
 		}
-		d.line("| %s | %.2f | %.2f | %.2f | %s | %s | %s | %s | %s | %s | %s | %s |", t.spec.name(), t.load.Rho, t.load.NoCache, t.load.Hits, yes(t.stable),
+		d.line("| %s | %.2f | %.2f | %.2f | %.1f | %s | %s | %s | %s | %s | %s | %s | %s |", t.spec.name(), t.load.Rho, t.load.NoCache, t.load.Hits, t.lasts(), yes(t.stable),
 			orDash(t.bound), orDash(t.reference()), best.policy.Name, figures[0], figures[1], figures[2], figures[3])
 	}
 	d.line("")
@@ -253,8 +254,8 @@ func (b *bench) details(d document, tables []*table) {
 				d.line("Here %s.\n", v.about)
 			}
 		}
-		d.line("%d requests a seed are measured, %.1f a second over %.0f s, which is %.0f times the p99 of a request's duration under the best policy.\n",
-			first.Requests, t.load.Rate, t.load.Span, t.load.Span/t.entries[0].of(func(o *study.Outcome) float64 { return o.TotalP99 }))
+		d.line("%d requests a seed are measured, %.1f a second over %.0f s, which is %.1f times the p99 of a request's duration under the best policy.\n",
+			first.Requests, t.load.Rate, t.load.Span, t.lasts())
 		d.line("No policy can have a mean TTFT below %s s.\n", seconds(t.bound))
 		if t.broken != "" {
 			d.line("**%s has: this row is not valid.**\n", t.broken)

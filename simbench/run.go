@@ -227,34 +227,6 @@ func lowerBound(p *study.Prepared, seed uint64) (*study.Outcome, error) {
 	return &study.Outcome{Policy: floor.Name, Seed: seed, Requests: x.Requests, TTFTMean: x.TTFT()}, nil
 }
 
-// pilot is the policy that tells how long requests of a row last.
-const pilot = "peer:lmetric"
-
-// pilotRequests are played for 8 deployments.
-const pilotRequests = 2_000
-
-// length returns how many requests of a row are played: so many that it lasts spec.Lengths times as long as 99 % of the requests, as a
-// short pilot finds.
-func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error) {
-	if s.Variant == whole {
-		return 0, nil
-	}
-	fleet := float64(s.N) / 8
-	base.Requests = int(math.Ceil(pilotRequests * fleet))
-	p, err := study.Strategy(pilot)
-	if err != nil {
-		return 0, err
-	}
-	p.Name = "pilot"
-	seed := s.seed(0)
-	r, err := b.cell(ctx, s, policy{p, peer}, seed, func() (*study.Prepared, error) { return study.Prepare(base, seed) })
-	if err != nil {
-		return 0, err
-	}
-	wanted := s.Lengths * r.Outcome.TotalP99 * r.Load.Rate
-	return int(math.Ceil(min(max(wanted, float64(s.Least)*fleet), float64(s.Most)*fleet))), nil
-}
-
 // progress says how far the run is and how long the rest will take if it is like what was played so far.
 func (b *bench) progress(s *spec, work float64, over bool) {
 	b.mu.Lock()
