@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"evenkeel/internal/sim"
@@ -37,7 +38,6 @@ func TestIntervalOfIndependentRequests(t *testing.T) {
 			t.Errorf("%d seeds: %.3f of the intervals hold the mean", seeds, share)
 		}
 	}
-	f(1)
 	f(2)
 	f(5)
 	f(8)
@@ -75,7 +75,6 @@ func TestIntervalOfOverlappingTraffic(t *testing.T) {
 	runs := func(independent int) float64 { // what as many give that are independent and agree
 		return study.Student(sim.ErrorFreedom*independent) * e / math.Sqrt(float64(independent))
 	}
-	f("a run", interval(1, 0, 0), runs(1))
 	f("the whole trace", interval(1, 1, 0), runs(1))
 	f("the whole trace with 4 seeds", interval(4, 1, 0), runs(1))
 	f("the whole trace with 8 seeds", interval(8, 1, 0), runs(1))
@@ -87,12 +86,38 @@ func TestIntervalOfOverlappingTraffic(t *testing.T) {
 	f("what lies within and between", interval(8, 0, .5), math.Hypot(between, runs(8)))
 	f("what lies within and between a whole trace", interval(8, 1, .5), math.Hypot(between, runs(1)))
 	f("what lies between, of parts nothing is known", *policy(8, 0, .5).between(func(x *Run) float64 { return x.Result.TTFT.Mean() }), math.Sqrt2*between)
-	if half := policy(1, .25, 0).interval(ttft); half != nil {
-		t.Errorf("a single part of a trace: %v s, want nothing", *half)
+	for _, share := range []float64{0, .25} {
+		if half := policy(1, share, 0).interval(ttft); half != nil {
+			t.Errorf("one seed, with %v of a trace: %v s, want nothing", share, *half)
+		}
 	}
 	for _, seeds := range []int{1, 4} {
 		if half := policy(seeds, 1, 0).between(func(x *Run) float64 { return x.Result.TTFT.Mean() }); half != nil {
 			t.Errorf("the whole trace with %d seeds, by how they differ: %v s, want nothing", seeds, *half)
 		}
 	}
+}
+
+// TestOneSeedHasNoIntervals: and the report says what to do, unless it is a whole trace.
+func TestOneSeedHasNoIntervals(t *testing.T) {
+	f := func(seeds int, share float64, want bool) {
+		t.Helper()
+		r := &Report{Policies: []Policy{{Name: "a"}}}
+		for seed := range uint64(seeds) {
+			x := replies(seed, func(int) float64 { return 1 })
+			x.TraceShare = share
+			r.Add([]Run{x})
+		}
+		rows := r.Rows()
+		if got := strings.Contains(strings.Join(r.remarks(rows), "\n"), "--seeds 5"); got != want {
+			t.Errorf("%d seeds, %v of a trace: said %v, want %v", seeds, share, got, want)
+		}
+		if got := rows[0].TTFTInterval == nil; got != want {
+			t.Errorf("%d seeds, %v of a trace: no interval %v, want %v", seeds, share, got, want)
+		}
+	}
+	f(1, 0, true)
+	f(1, .5, true)
+	f(1, 1, false)
+	f(2, 0, false)
 }

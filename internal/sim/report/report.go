@@ -310,7 +310,7 @@ func (p *Policy) paired(base *Policy, of func(*Run) *sim.Series) *float64 {
 //
 // It holds how far the seeds differ, and how far the parts of each do. Neither is enough alone: what comes seldom is in few of the
 // seeds, which agree too well without it, and what comes and goes slowly is in all parts of a run. Seeds that play one trace are no
-// more to go by than the trace is, and a single part of a trace says nothing about the others.
+// more to go by than the trace is. One run says too little about others, and has an interval only if it is all there is: a whole trace.
 func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 {
 	n := float64(len(p.Runs))
 	var means []float64
@@ -321,7 +321,7 @@ func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 
 		squares += e * e
 		played += p.Runs[i].TraceShare
 	}
-	if n == 1 && played > 0 && played < 1 {
+	if n == 1 && played < 1 {
 		return nil
 	}
 	overlap := max(1, played) // how often each row of the trace was played

@@ -233,7 +233,7 @@ func (r *Report) remarks(rows []Row) []string {
 		}
 	}
 	if r.single() {
-		out = append(out, "One seed says little about other traffic of the kind: more, such as --seeds 5, say how far it is from theirs.")
+		out = append(out, "One seed does not tell how far other traffic of the kind would be from it, so there are no intervals: --seeds 5 does.")
 	}
 	if len(growing) > 0 {
 		out = append(out, "Backlog still grew at the end: "+strings.Join(growing, ", ")+". These means grow with the length of the run.")
