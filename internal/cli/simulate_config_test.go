@@ -102,11 +102,20 @@ func TestSimulateRecorded(t *testing.T) {
 	args := []string{"--trace", file("traffic.jsonl"), "--baseline", file("before.yaml"), "--candidate", file("after.yaml")}
 	text := simulated(t, args...)
 	for _, want := range []string{
-		"as recorded   TTFT mean 200 ms, p50 200 ms, p99 200 ms; 4 failed, 4 of them by a 429",
+		"as recorded   TTFT mean 200 ms, p50 200 ms, p99 200 ms; hit share 0.0 %; 4 failed, 4 of them by a 429; 0.0800 $ at the prices of baseline\n", // 160 × 50 tokens
 		"before.yaml: 3 deployments, least_tokens", "after.yaml: 2 deployments, least_tokens", "400 in 200 s",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	for _, other := range []struct{ want, flag, value string }{
+		{"4 of them by a 429; 0.0800 $ at the prices of baseline\n", "--speed", "2"},
+		{"4 of them by a 429; 0.1000 $ at the prices of baseline, of the whole trace\n", "--copies", "2"},
+		{"4 of them by a 429; 0.1000 $ at the prices of baseline, of the whole trace\n", "--requests", "100"},
+	} {
+		if text := simulated(t, append(args, other.flag, other.value)...); !strings.Contains(text, other.want) {
+			t.Errorf("%s %s: no %q in\n%s", other.flag, other.value, other.want, text)
 		}
 	}
 	rows := rowsOf(t, args...)

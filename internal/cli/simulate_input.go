@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"evenkeel/internal/exchange"
 	"evenkeel/internal/sim"
-	"evenkeel/internal/sim/report"
 	"evenkeel/internal/sim/study"
 	"evenkeel/internal/trace"
 )
@@ -146,28 +143,4 @@ func madeUp() []string {
 		}
 	}
 	return names
-}
-
-// asRecorded says what a recorded trace tells of its own requests, to hold what was simulated against; false if it tells nothing.
-func asRecorded(t *sim.Trace) (report.Fact, bool) {
-	var ttft sim.Series
-	failed, shed := 0, 0
-	if t == nil || !t.IsRecorded() {
-		return report.Fact{}, false
-	}
-	for i, row := range t.Rows() {
-		e := row.Recorded
-		if e.Status == http.StatusTooManyRequests {
-			shed++
-		}
-		switch {
-		case e.Result != exchange.Complete:
-			failed++
-		case e.First > 0:
-			ttft.Add(i, e.First.Seconds())
-		}
-	}
-	took := func(s float64) string { return brief(time.Duration(s * float64(time.Second))) }
-	return report.Fact{Name: "as recorded", Value: fmt.Sprintf("TTFT mean %s, p50 %s, p99 %s; %d failed, %d of them by a 429",
-		took(ttft.Mean()), took(ttft.Quantile(.5)), took(ttft.Quantile(.99)), failed, shed)}, true
 }

@@ -175,7 +175,7 @@ func (f *simulateFlags) facts(x *experiment) []report.Fact {
 		{Name: "load", Value: busy},
 		{Name: "not measured", Value: fmt.Sprintf("what came in the first %s", brief(p.BurnIn))},
 	}
-	if fact, ok := asRecorded(w.Trace); ok {
+	if fact, ok := f.asRecorded(x); ok {
 		facts = append(facts, fact)
 	}
 	if f.balancers > 1 {

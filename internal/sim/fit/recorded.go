@@ -50,6 +50,8 @@ func Recorded(t *sim.Trace, keep func(deployment string) bool) ([]Observation, e
 	switch {
 	case !recorded:
 		return nil, errors.New("fit: this trace says nothing of how long requests took: record one (the setting trace.path)")
+	case len(out) > 0 && !slices.ContainsFunc(out, func(o Observation) bool { return o.Total > 0 }):
+		return nil, errors.New("fit: no engine in this trace reported how many tokens an answer had: streamed answers tell if the client asks for it with stream_options: {include_usage: true}")
 	case len(out) == 0:
 		return nil, errors.New("fit: no attempt in this trace went to a deployment of that name")
 	}

@@ -44,6 +44,7 @@ func TestRecorded(t *testing.T) {
 		}
 	}
 	wrong(tr, func(string) bool { return false }, "no attempt")
+	wrong(sim.NewTrace(0, row(0, trace.Attempt{Deployment: "b/m", TTFT: 80 * ms, Took: 200 * ms, Input: 480, Output: 50, Estimated: true})), nil, "include_usage")
 	wrong(sim.NewTrace(0, sim.Row{PromptTokens: 5, OutputTokens: 5}), nil, "record one")
 }
 
