@@ -33,7 +33,7 @@ const (
 	ClientFault              // the request is at fault: it passes through and counts against nobody
 	RateLimited              // 429
 	Overloaded               // 503, 529, 498
-	ServerError              // other 5xx, 408, 409, 424, 425
+	ServerError              // other 5xx, 408, 409, 425
 	Auth                     // the upstream refused our credential
 	Exhausted                // the account behind the credential cannot pay: 402, insufficient_quota
 	NotServed                // the upstream does not know the model
@@ -102,8 +102,6 @@ func classOf(status int) Class {
 		return Exhausted
 	case 408, 409, 425: // what SDKs repeat: a timeout, a lock that is taken, sent too early
 		return ServerError
-	case 424: // the engine behind the server failed: TGI's status for that, and Bedrock's
-		return ServerError
 	case 429:
 		return RateLimited
 	case 501, 505: // the engine cannot do that, however often it is asked
@@ -129,6 +127,8 @@ func (c Class) yields(w *wording) bool {
 		return c == Overloaded || c == ServerError
 	case Overloaded, RateLimited:
 		return c == ServerError
+	case ServerError: // only a 424 that says so
+		return c == ClientFault && w.status != 0
 	case Auth: // a code may be about what a tool met elsewhere
 		return c == ClientFault && w.starts != ""
 	case ClientFault:

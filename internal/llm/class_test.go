@@ -9,7 +9,7 @@ func TestClassifyStatus(t *testing.T) {
 	for status, want := range map[int]Class{
 		0: None, 200: None, 204: None, 304: None, 302: ClientFault, 307: ClientFault,
 		400: ClientFault, 404: ClientFault, 405: ClientFault, 413: ClientFault, 422: ClientFault, 499: ClientFault, 501: ClientFault, 505: ClientFault,
-		401: Auth, 403: Auth, 402: Exhausted, 408: ServerError, 409: ServerError, 424: ServerError, 425: ServerError, 429: RateLimited, 498: Overloaded,
+		401: Auth, 403: Auth, 402: Exhausted, 408: ServerError, 409: ServerError, 424: ClientFault, 425: ServerError, 429: RateLimited, 498: Overloaded,
 		500: ServerError, 502: ServerError, 504: ServerError, 520: ServerError, 521: ServerError, 524: ServerError, 530: ServerError, 503: Overloaded, 529: Overloaded,
 	} {
 		if got, reason := Classify(status, nil); got != want || reason != "" {
@@ -137,6 +137,8 @@ func TestClassifyWords(t *testing.T) {
 
 	// The server. Whatever it quotes, a 5xx is its own.
 	f(424, `{"error":"Request failed during generation: Server error: out of memory","error_type":"generation"}`, ServerError, "")
+	f(424, `{"error":{"message":"Error retrieving tool list from MCP server","type":"external_connector_error","code":"http_error"}}`, ClientFault, "")
+	f(400, `{"error":"Request failed during generation: x","error_type":"generation"}`, ClientFault, "")
 	f(200, `{"error":"Request failed during generation: x","error_type":"generation"}`, ServerError, "")
 	f(200, `{"error":"Model is overloaded","error_type":"overloaded"}`, Overloaded, "")
 	f(500, openAI("server_error", "", "The server had an error"), ServerError, "")

@@ -87,6 +87,7 @@ var wordings = []wording{
 	{says: "`inputs` tokens + `max_new_tokens` must be", class: ClientFault, reason: ContextLength}, // TGI
 	{says: "input token count", class: ClientFault, reason: ContextLength},                          // Gemini
 
+	{status: 424, code: "generation", class: ServerError},  // TGI; OpenAI's 424 is about a tool's server that the request names
 	{starts: "input validation error", class: ClientFault}, // TGI
 	{starts: "template error", class: ClientFault},         // TGI
 	{code: "template_error", class: ClientFault},           // TGI
