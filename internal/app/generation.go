@@ -90,6 +90,7 @@ func (b *builder) configured() error {
 				return fmt.Errorf("model %q: no endpoint is named %q", m.Name, p.Name)
 			}
 			d := b.deployment(e, p.Model, p.Weight, p.Limits)
+			d.Domain = b.domainOf(e, p.Region)
 			b.limits[d.ID] = p.Limits
 			pool.Deployments = append(pool.Deployments, d)
 		}
@@ -160,14 +161,27 @@ func (b *builder) deployment(e *config.Endpoint, model string, weight float64, l
 	}
 	return route.Deployment{
 		ID: deploymentID(e, model), Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
-		Domain: cmp.Or(hostOf(e.Address), domain(e.URL)),
+		Domain: b.domainOf(e, ""),
 		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens, RPM: limits.RPM, TPM: limits.TPM},
 		Scopes: b.scopes(e),
 	}
 }
 
-// domain is what an endpoint is likely to fail together with: all that runs on its host.
-func domain(address string) string {
+// domainOf is what an endpoint is likely to fail together with: all that runs on its host. A provider with a fleet of its own
+// is not one host: there it is what is served for the same account in the same region.
+func (b *builder) domainOf(e *config.Endpoint, region string) string {
+	host := cmp.Or(hostOf(e.Address), hostname(e.URL))
+	if !hosted(e.Kind) {
+		return host
+	}
+	if !e.APIKey.IsZero() {
+		host += " " + b.credential(e).Name
+	}
+	return strings.TrimSpace(host + " " + region)
+}
+
+// hostname is the host of a URL without its port.
+func hostname(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return ""
@@ -192,8 +206,8 @@ func (b *builder) scopes(e *config.Endpoint) []route.Scope {
 
 // credential is the scope of an endpoint's key: that of the first endpoint on the same host with the same one.
 func (b *builder) credential(e *config.Endpoint) route.Scope {
-	host := domain(e.URL)
-	first := slices.IndexFunc(b.config.Endpoints, func(o config.Endpoint) bool { return o.APIKey.Equal(e.APIKey) && domain(o.URL) == host })
+	host := hostname(e.URL)
+	first := slices.IndexFunc(b.config.Endpoints, func(o config.Endpoint) bool { return o.APIKey.Equal(e.APIKey) && hostname(o.URL) == host })
 	name, _, _ := strings.Cut(b.config.Endpoints[first].Name, "@") // members of a pool come and go
 	return route.Scope{Kind: route.CredentialScope, Name: name, URL: host}
 }

@@ -143,8 +143,10 @@ type Provider struct {
 	// Price is what simulate and the warning of what probes cost count with. Routing does not.
 	Price Price `yaml:"price"`
 
+	// Region is where a provider with a fleet of its own serves the model: what fails in one may be well in another.
+	Region string `yaml:"region"`
+
 	// The rest is accepted and not acted on by this version.
-	Region        string   `yaml:"region"`
 	ContextWindow int      `yaml:"context_window,also=max_tokens"` // tokens
 	Supports      []string `yaml:"supports"`
 }

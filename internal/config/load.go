@@ -291,7 +291,7 @@ func (d *decoder) laterWarnings(doc *document) {
 	for _, m := range doc.Models {
 		for i := range m.Providers {
 			at := root.keys("models", m.Name, "providers").index(i)
-			note(at, "region", "context_window", "supports")
+			note(at, "context_window", "supports")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(first)) {

@@ -136,7 +136,6 @@ func TestGoodFile(t *testing.T) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
 	wantWarnings := `testdata/good.yaml:37:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
-testdata/good.yaml:45:52: accepted, not acted on by this version: region
 testdata/good.yaml:45:64: accepted, not acted on by this version: context_window (2 places)
 testdata/good.yaml:45:86: accepted, not acted on by this version: supports
 testdata/good.yaml:51:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
@@ -148,11 +147,11 @@ testdata/good.yaml:63:1: accepted, not acted on by this version: profiles
 	}
 }
 
-// TestPriceIsActedOn: simulate counts with prices, so that nothing warns of them.
+// TestPriceIsActedOn: simulate counts with prices, and regions are failure domains, so that nothing warns of them.
 func TestPriceIsActedOn(t *testing.T) {
-	text := "endpoints: {a: {url: 'http://a:1'}}\nmodels: {m: {providers: [{name: a, region: eu, price: {input: 2}}]}}\n"
+	text := "endpoints: {a: {url: 'http://a:1'}}\nmodels: {m: {providers: [{name: a, region: eu, price: {input: 2}, supports: [tools]}]}}\n"
 	c, warnings, err := Load([]File{{"a.yaml", []byte(text)}}, env())
-	if err != nil || c.Models[0].Providers[0].Price.Input != 2 || lines(warnings) != "a.yaml:2:36: accepted, not acted on by this version: region\n" {
+	if err != nil || c.Models[0].Providers[0].Price.Input != 2 || lines(warnings) != "a.yaml:2:67: accepted, not acted on by this version: supports\n" {
 		t.Errorf("%v, warnings %q", err, lines(warnings))
 	}
 }
