@@ -237,3 +237,20 @@ func TestRejectedAfterComments(t *testing.T) {
 		w.idle()
 	}
 }
+
+// TestErrorEventWithoutItsEnd: an error event that the stream's end cuts off before its blank line is closed, so that clients
+// see it.
+func TestErrorEventWithoutItsEnd(t *testing.T) {
+	event := strings.TrimRight(errorEvent, "\n")
+	for _, end := range []string{"", "\n"} {
+		content := roleEvent + delta("a")
+		w := newWorld(t, options{}, sse(content, event+end))
+		if a := w.post("/v1/chat/completions", streamBody); a.body != content+event+end+"\n\n" || a.err != nil {
+			t.Errorf("got %q (%v)", a.body, a.err)
+		}
+		if r := w.record(1); r.Result != exchange.UpstreamError {
+			t.Errorf("%s", r.Result)
+		}
+		w.idle()
+	}
+}

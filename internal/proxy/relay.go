@@ -86,6 +86,9 @@ func (r *reply) finish() {
 	r.writeHead(-1)
 	if r.eof {
 		r.write(r.buf[r.start:])
+		if r.shape == events && !r.src.raw() && r.events.Err() != nil && r.events.Open() {
+			r.write([]byte("\n\n")) // most who read events pass over one that the stream's end cuts off
+		}
 		return
 	}
 	// The last event came; upstream may still end it with a blank line, and its connection can be used again
