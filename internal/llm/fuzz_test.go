@@ -115,6 +115,8 @@ func FuzzStream(f *testing.F) {
 		"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":1}}}\r\r\n\n", "data\ndata\n\n", "{\"done\":true,\"eval_count\":3}\n{\"message\":{\"content\":\"x\"}}",
 		"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":1}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"bc\\n\"}}],\"usage\":{\"prompt_tokens\":1}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n",
 		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"{\\\"\"}}]}}]}\n\n",
+		"error: {\"code\":500,\"message\":\"m\"}\n\ndata: [DONE]\n\n", "data: [{\"error\":{\"code\":503}}]\n\n", "data: {\"choices\":[{\"finish_reason\":\"error\",\"error\":{\"code\":502}}]}\n\n",
+		"data: {\"error\":\"e\",\"error_type\":\"overloaded\"}\n\n",
 	}
 	for i, seed := range seeds {
 		f.Add([]byte(seed), byte(i), uint16(7*i))
@@ -183,6 +185,8 @@ func plainEvents(text string) (events []string, passable int) {
 			data = append(data, value)
 		case field == "event":
 			name = value
+		case field == "error": // llama.cpp's
+			name, data = "error", append(data, value)
 		}
 		if holding = holding || line != "" && field != "" && field != "id" && field != "retry"; !holding {
 			passable += size
@@ -214,6 +218,7 @@ func FuzzBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"model":"m","usage":{"prompt_tokens":5,"completion_tokens":7}}`, `{"usage":{"prompt_tokens":1},"usage":null}`, `{"a":[{"usage":{"prompt_tokens":9}}],"error":{"message":"m","code":400}}`,
 		`{"us\u0061ge":{"prompt_tokens":5},"model":"\/","model":"b"}`, `{"x":"\\","error":"e"}`, `{"prompt_eval_count":3 ,"eval_count":4}`, `{"object":"error","message":"m"}`, `[{"usage":{}}]`, `{"model":1}`,
+		`{"error_type":"validation","error":"e"}`, `{"choices":[{"error":{"message":"m"},"finish_reason":"error"}]}`, `{"choices":null,"error":null}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -225,7 +230,8 @@ func FuzzBody(f *testing.F) {
 		}
 		var usage usageCounts
 		var model string
-		var hasModel, isError bool
+		var kind []byte
+		var hasModel, hasChoices, isError bool
 		var err *UpstreamError
 		for _, m := range list {
 			if len(m.value) > maxCapture {
@@ -240,7 +246,15 @@ func FuzzBody(f *testing.F) {
 			case "eval_count":
 				usage.set(&usage.output, m.value)
 			case "error":
-				err = readError(&sc)
+				if e := readError(&sc); e != nil {
+					err = e
+				}
+			case "error_type":
+				if m.value[0] == '"' {
+					kind = sc.text()
+				}
+			case "choices": // may hold errors too
+				hasChoices = true
 			case "object":
 				var s string
 				if json.Unmarshal(m.value, &s) == nil && m.value[0] == '"' {
@@ -255,6 +269,12 @@ func FuzzBody(f *testing.F) {
 		}
 		if b.Usage() != usage.usage() || len(model) < maxModelLen && b.Model() != model {
 			t.Fatalf("%q: %+v %q, want %+v %q", body, b.Usage(), b.Model(), usage.usage(), model)
+		}
+		if err != nil {
+			err.typed(kind)
+		}
+		if hasChoices {
+			return
 		}
 		if got := b.Err(); !isError && fmt.Sprint(got) != fmt.Sprint(err) || isError && got == nil {
 			t.Fatalf("%q: error %+v, want %+v", body, got, err)
