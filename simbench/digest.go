@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 
@@ -174,7 +173,7 @@ func standings(tables []*table, policies []policy, in func(*table) bool) (all []
 			means = append(means, e.meanRatio.Estimate)
 			p99s = append(p99s, e.p99Ratio.Estimate)
 			s.worst = max(s.worst, e.meanRatio.Estimate)
-			if len(e.outcomes) == t.seeds() && (e.meanRatio.Low <= near && !math.IsInf(e.meanRatio.Low, 0) || e.meanRatio.Estimate <= near) {
+			if len(e.outcomes) == t.seeds() && (e.meanRatio.Low > 0 && e.meanRatio.Low <= near || e.meanRatio.Estimate <= near) {
 				s.near++
 			}
 		}

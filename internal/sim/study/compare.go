@@ -1,12 +1,9 @@
 package study
 
-import (
-	"math"
+import "math"
 
-	"evenkeel/internal/sim"
-)
-
-// Interval is an estimate and its 95 % confidence interval. Low and High are ∓Inf where one run says nothing about others.
+// Interval is an estimate and its 95 % confidence interval. High is +Inf, and Low -Inf or, of a ratio, 0, with one seed: it says nothing
+// about others.
 type Interval struct{ Estimate, Low, High float64 }
 
 // Metric is a number of an Outcome.
@@ -28,39 +25,11 @@ func Mean(outcomes []*Outcome, m Metric) Interval {
 	return Over(values)
 }
 
-// Difference returns by how much the mean time to the first token is above the baseline's, in seconds, paired by seed: both saw the
-// same requests. With one seed, batch means within it tell how sure that is, if the outcomes have a Result.
-func Difference(a, baseline []*Outcome) Interval {
-	pairs := pair(a, baseline)
-	if len(pairs) == 1 && pairs[0].a.Result != nil && pairs[0].b.Result != nil {
-		d, e := sim.Paired(&pairs[0].a.Result.TTFT, &pairs[0].b.Result.TTFT)
-		half := Student(sim.ErrorFreedom) * e
-		return Interval{d, d - half, d + half}
-	}
-	var differences []float64
-	for _, p := range pairs {
-		differences = append(differences, p.a.TTFTMean-p.b.TTFTMean)
-	}
-	return Over(differences)
-}
-
 // Ratio returns the geometric mean over seeds of a metric in multiples of the baseline's, paired by seed. A metric must be
 // positive.
 func Ratio(a, baseline []*Outcome, m Metric) Interval {
-	pairs := pair(a, baseline)
-	if len(pairs) == 1 {
-		if x := m(pairs[0].b); x > 0 {
-			d := Difference(a, baseline)
-			half := (d.High - d.Estimate) / x
-			if x != pairs[0].b.TTFTMean { // batch means are of the time to the first token
-				half = math.Inf(1)
-			}
-			r := m(pairs[0].a) / x
-			return Interval{r, r - half, r + half}
-		}
-	}
 	var logs []float64
-	for _, p := range pairs {
+	for _, p := range pair(a, baseline) {
 		if x, y := m(p.a), m(p.b); x > 0 && y > 0 {
 			logs = append(logs, math.Log(x/y))
 		}

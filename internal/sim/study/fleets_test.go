@@ -98,17 +98,3 @@ func alone(t *testing.T, p *Prepared) float64 {
 	}
 	return sum / float64(n)
 }
-
-// TestOneSeed: batch means within one run tell a difference that seeds cannot.
-func TestOneSeed(t *testing.T) {
-	p := mustPrepare(t, Row{Workload: conversation(t), Engine: "fifo", N: 4, Rho: .8, Requests: 3000}, 1)
-	a, b := mustRun(t, p, mustPolicy(t, "round_robin"), 1), mustRun(t, p, mustPolicy(t, "least_tokens"), 1)
-	d := Difference([]*Outcome{a}, []*Outcome{b})
-	if math.Abs(d.Estimate-(a.TTFTMean-b.TTFTMean)) > .2*d.Estimate || !(d.Low > 0) || math.IsInf(d.High, 0) {
-		t.Errorf("round robin waits %.3f s, least_tokens %.3f: difference %+v", a.TTFTMean, b.TTFTMean, d)
-	}
-	r := Ratio([]*Outcome{a}, []*Outcome{b}, MeanTTFT)
-	if !near(r.Estimate, a.TTFTMean/b.TTFTMean) || !(r.Low > 1 && r.Low < r.Estimate && r.High > r.Estimate) {
-		t.Errorf("ratio %+v", r)
-	}
-}
