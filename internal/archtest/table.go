@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"mock":          {"engine"},
 	"drill":         {"mock"},
 	"sim":           {"engine", "exchange", "route", "strategy", "policy", "quota", "llm", "trace"},
-	"sim/study":     {"sim", "sim/peers", "sim/yardstick", "engine", "exchange", "route", "strategy"},
+	"sim/study":     {"sim", "sim/peers", "sim/yardstick", "engine", "exchange", "route", "strategy", "trace"},
 	"sim/yardstick": {"sim", "engine", "route"},
 	"sim/peers":     {"sim", "engine", "route"},
 	"sim/report":    {"sim", "sim/study", "exchange", "route"},

@@ -5,6 +5,7 @@ import (
 
 	"evenkeel/internal/engine"
 	"evenkeel/internal/sim"
+	"evenkeel/internal/trace"
 )
 
 // Work is what the requests of a workload ask of one engine in the mean, in seconds of it.
@@ -27,23 +28,27 @@ type sums struct {
 	weight, context          float64 // tokens of context at which output tokens are made, and their number
 }
 
+// seenBlocks is how many blocks the cache that forgets nothing holds at least: with that many no fleet is short of memory, and what a
+// long trace takes is bounded.
+const seenBlocks = 1 << 21
+
 // measure goes through the first n requests of a source.
 func measure(c *engine.Config, source sim.Source, n int) Work {
-	seen := map[uint64]struct{}{}
+	seen := trace.NewRecent[uint64, struct{}](seenBlocks, nil)
 	var best, none sums
 	var r sim.Request
 	var w Work
 	for w.Requests < n && source.Next(&r) {
 		hit := 0
 		for hit < len(r.Prompt) {
-			if _, ok := seen[r.Prompt[hit]]; !ok {
+			if _, ok := seen.Get(r.Prompt[hit]); !ok {
 				break
 			}
 			hit++
 		}
 		for _, chain := range [][]uint64{r.Prompt[hit:], r.Output} {
 			for _, h := range chain {
-				seen[h] = struct{}{}
+				seen.Put(h, struct{}{})
 			}
 		}
 		cached := min(hit*r.BlockTokens, r.PromptTokens-1) // engines compute the last token always
