@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,5 +87,27 @@ func TestLapsOfATraceWithAnswers(t *testing.T) {
 	}
 	if len(lapOf) == 0 {
 		t.Error("no request tells the blocks of its answer")
+	}
+}
+
+// TestPlacesAreSpread: five seeds that follow each other begin nowhere further apart than a quarter of the trace, wherever they begin.
+func TestPlacesAreSpread(t *testing.T) {
+	const n, seeds = 10_000, 5
+	for _, first := range []uint64{0, 1, 1000, 1 << 40, math.MaxUint64 - 2} {
+		var places []int
+		for k := range uint64(seeds) {
+			at := place(first+k, n)
+			if at < 0 || at >= n {
+				t.Fatalf("seed %d begins at %d of %d", first+k, at, n)
+			}
+			places = append(places, at)
+		}
+		slices.Sort(places)
+		for i, at := range places {
+			if gap := (places[(i+1)%seeds] - at + n) % n; gap > n/4 || gap < n/10 {
+				t.Errorf("from seed %d on: %v", first, places)
+				break
+			}
+		}
 	}
 }
