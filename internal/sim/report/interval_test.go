@@ -86,6 +86,7 @@ func TestIntervalOfOverlappingTraffic(t *testing.T) {
 	f("what lies within and between", interval(8, 0, .5), math.Hypot(between, runs(8)))
 	f("what lies within and between a whole trace", interval(8, 1, .5), math.Hypot(between, runs(1)))
 	f("what lies between, of parts nothing is known", *policy(8, 0, .5).between(func(x *Run) float64 { return x.Result.TTFT.Mean() }), math.Sqrt2*between)
+	f("the same of halves", *policy(8, .5, .5).between(func(x *Run) float64 { return x.Result.TTFT.Mean() }), math.Hypot(1, 2)*between)
 	for _, share := range []float64{0, .25} {
 		if half := policy(1, share, 0).interval(ttft); half != nil {
 			t.Errorf("one seed, with %v of a trace: %v s, want nothing", share, *half)

@@ -331,8 +331,8 @@ func (p *Policy) interval(of func(*Run) (mean, standardError float64)) *float64 
 		x := study.Over(means)
 		between = x.High - x.Estimate
 	}
-	if math.IsInf(within, 0) && n > 1 && played <= 1 { // not known: about as much, where nothing is seldom
-		within = between
+	if math.IsInf(within, 0) && n > 1 && played < n { // not known: about as much, where nothing is seldom
+		within = between * math.Sqrt(overlap)
 	}
 	half := math.Hypot(between, within)
 	if math.IsInf(half, 0) || math.IsNaN(half) {
