@@ -17,8 +17,9 @@ type client struct {
 	// What each look at a growing answer needs comes first: memory is what a simulation waits for.
 	gen     uint32 // counts its requests: events of an earlier one are void
 	index   int32
-	flights [2]flight
+	answer  engine.Answer // that was committed to, if its server is a Grower and has it still; else nil
 	x       exchange.Exchange
+	flights [2]flight
 
 	plan    exchange.Plan
 	facts   route.Facts
@@ -32,8 +33,7 @@ type client struct {
 
 // flight is the attempt on one lane.
 type flight struct {
-	id         uint64        // of the job
-	answer     engine.Answer // once it has begun, if its server is a Grower and has it still; else nil
+	id         uint64 // of the job
 	lease      *route.Lease
 	deployment *deployment
 	number     uint64        // of the attempt, among all
@@ -126,8 +126,6 @@ func (f *Fleet) notice(c *client, k eventKind) {
 		f.ended(c, exchange.Main)
 	case endedHedge:
 		f.ended(c, exchange.Hedge)
-	case progress:
-		f.grown(c)
 	}
 }
 
@@ -249,8 +247,11 @@ func (f *Fleet) noteEnd(c *client, fl *flight) {
 }
 
 // leave takes an attempt from its server's books.
-func (f *Fleet) leave(fl *flight) {
-	fl.running, fl.answer = false, nil
+func (f *Fleet) leave(c *client, fl *flight) {
+	fl.running = false
+	if fl.first >= 0 {
+		c.answer = nil
+	}
 	f.m.change(f.now, &fl.deployment.load, -1)
 }
 
@@ -261,7 +262,7 @@ func (f *Fleet) cancel(c *client, lane exchange.Lane) {
 		return // its end is on the way
 	}
 	fl.deployment.server.Cancel(f.now, fl.id)
-	f.leave(fl)
+	f.leave(c, fl)
 	f.watch(fl.deployment)
 	f.end(c, lane, exchange.End{Class: llm.Reset, Sent: true, Broken: true, Outcome: route.Outcome{Answered: fl.first >= 0}})
 }
@@ -275,7 +276,7 @@ func (f *Fleet) breakOff(d *deployment) {
 				continue
 			}
 			d.server.Cancel(f.now, fl.id)
-			f.leave(fl)
+			f.leave(c, fl)
 			begun := fl.first >= 0
 			broken := route.Outcome{Verdict: route.DeploymentFault, Class: llm.Reset.String(), Fault: route.BrokeOff, Answered: begun}
 			if !begun {
@@ -300,7 +301,7 @@ func (f *Fleet) reported(d *deployment, r Report) {
 		if fl.first < 0 {
 			f.begun(c, lane, r.Cached)
 		}
-		f.leave(fl)
+		f.leave(c, fl)
 		fl.end = exchange.End{Sent: true, Held: !c.x.Committed(), Outcome: route.Outcome{
 			Verdict: route.Success, Answered: true, Status: 200, Reported: true,
 			InputTokens: c.request.PromptTokens, CachedTokens: r.Cached, OutputTokens: r.Tokens,
@@ -376,18 +377,37 @@ func (f *Fleet) growing(c *client, lane exchange.Lane) {
 		return
 	}
 	if g, ok := fl.deployment.server.(Grower); ok {
-		fl.answer = g.Answer(fl.id)
-		f.recur(progress, c.index, c.gen)
+		c.answer = g.Answer(fl.id)
+		f.again(c.index, c.gen)
 	}
 }
 
-// grown reports the progress of the answer that was committed to.
-func (f *Fleet) grown(c *client) {
-	for lane := range c.flights {
-		if a := c.flights[lane].answer; a != nil {
-			c.x.Progress(wall(f.now), a.Generated(f.now))
-			f.recur(progress, c.index, c.gen)
-			return
+// grown is an answer that is looked at.
+type grown struct {
+	at     time.Duration
+	client *client
+	tokens int
+}
+
+// grow reports the progress of answers. They have nothing to do with each other, so each thing is done for all before the next: memory
+// is what that waits for, and then it comes for many at once.
+func (f *Fleet) grow(looks []look) {
+	all := f.grown[:0]
+	for i := range looks {
+		l := &looks[i]
+		if c := f.clients[l.index]; c.gen == l.gen && c.answer != nil {
+			all = append(all, grown{at: l.at, client: c})
 		}
 	}
+	for i := range all {
+		g := &all[i]
+		g.tokens = g.client.answer.Generated(g.at)
+	}
+	for i := range all {
+		g := &all[i]
+		f.now = g.at
+		g.client.x.Progress(wall(f.now), g.tokens)
+		f.again(g.client.index, g.client.gen)
+	}
+	f.grown = all
 }

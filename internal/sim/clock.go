@@ -15,7 +15,6 @@ const (
 	granted                     // a client's ticket has a result
 	endedMain                   // a client's attempt on the main lane is over
 	endedHedge                  // and on the other one
-	progress                    // a client's answer has grown
 	tick                        // a balancer looks at who waits
 	fault                       // something breaks, or is mended
 	burnt                       // the burn-in is over
@@ -40,10 +39,18 @@ type clock struct {
 	seq  uint64
 	heap []event // a 4-ary heap
 
-	// What recurs is due progressEvery after it was planned, so it is in order as it comes. In the heap it would be nearly all, and
-	// make each of the others slow.
-	recurring []event // from head on
-	head      int
+	// Looks at answers that grow are due progressEvery after they were planned, so they are in order as they come. In the heap they would
+	// be nearly all, and make each of the others slow.
+	looks []look // from head on
+	head  int
+}
+
+// look is when a client's answer is looked at. It is void if gen is not the client's any more.
+type look struct {
+	at    time.Duration
+	seq   uint64 // as of events
+	index int32
+	gen   uint32
 }
 
 // plan makes an event due, now at the soonest.
@@ -63,30 +70,34 @@ func (c *clock) plan(at time.Duration, k eventKind, index int32, gen uint32) {
 	c.heap[i] = e
 }
 
-// recur makes an event due progressEvery from now.
-func (c *clock) recur(k eventKind, index int32, gen uint32) {
+// again plans a look at a client's answer.
+func (c *clock) again(index int32, gen uint32) {
 	c.seq++
-	if 2*c.head > len(c.recurring) {
-		n := copy(c.recurring, c.recurring[c.head:])
-		c.recurring, c.head = c.recurring[:n], 0
+	if 2*c.head > len(c.looks) {
+		n := copy(c.looks, c.looks[c.head:])
+		c.looks, c.head = c.looks[:n], 0
 	}
-	c.recurring = append(c.recurring, event{c.now + progressEvery, c.seq, k, gen, index})
+	c.looks = append(c.looks, look{c.now + progressEvery, c.seq, index, gen})
 }
 
-// next takes the event that is due first, if that is not after until, and lets time pass until then.
-func (c *clock) next(until time.Duration) (e event, ok bool) {
-	recurs := c.head < len(c.recurring)
-	if recurs && (len(c.heap) == 0 || c.recurring[c.head].before(&c.heap[0])) {
-		if e = c.recurring[c.head]; e.at > until {
-			return e, false
+// before takes the looks that are due before the next event, and not after until. The slice is valid until the next again.
+func (c *clock) before(until time.Duration) []look {
+	from := c.head
+	for ; c.head < len(c.looks); c.head++ {
+		l := &c.looks[c.head]
+		if l.at > until || len(c.heap) > 0 && !(&event{at: l.at, seq: l.seq}).before(&c.heap[0]) {
+			break
 		}
-		c.head++
-	} else {
-		if len(c.heap) == 0 || c.heap[0].at > until {
-			return e, false
-		}
-		e = c.pop()
 	}
+	return c.looks[from:c.head]
+}
+
+// next takes the event that is due first, if that is not after until, and lets time pass until then. What is due before it, before has taken.
+func (c *clock) next(until time.Duration) (event, bool) {
+	if len(c.heap) == 0 || c.heap[0].at > until {
+		return event{}, false
+	}
+	e := c.pop()
 	c.now = e.at
 	return e, true
 }

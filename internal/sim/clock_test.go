@@ -29,43 +29,50 @@ func TestClockOrder(t *testing.T) {
 	}
 }
 
-// TestClockRecurs: what recurs takes its place among all else, the one that was planned first before another of its time.
-func TestClockRecurs(t *testing.T) {
+// TestClockLooks: looks take their places among events, what was planned first before another of its time.
+func TestClockLooks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var c clock
 	var due []event // in order of planning
-	expect := func(at time.Duration, index int32) { due = append(due, event{at: at, index: index}) }
+	take := func(until time.Duration, at time.Duration, index int32) {
+		t.Helper()
+		first := -1
+		for n, e := range due {
+			if e.at <= until && (first < 0 || e.at < due[first].at) {
+				first = n
+			}
+		}
+		if first < 0 || due[first].at != at || due[first].index != index {
+			t.Fatalf("got %d at %v, want another of %+v", index, at, due)
+		}
+		due = slices.Delete(due, first, first+1)
+	}
 	for i := range int32(3000) {
+		at := c.now + time.Duration(rng.IntN(3))*progressEvery
 		switch rng.IntN(5) {
 		case 0, 1:
-			c.recur(progress, i, 0)
-			expect(c.now+progressEvery, i)
+			c.again(i, 0)
+			due = append(due, event{at: c.now + progressEvery, index: i})
 		case 2:
-			at := c.now + time.Duration(rng.IntN(3))*progressEvery
 			c.plan(at, arrival, i, 0)
-			expect(at, i)
+			due = append(due, event{at: at, index: i})
 		default:
 			until := c.now + progressEvery/8*time.Duration(rng.IntN(3))
-			var want event
-			first := -1
-			for n, e := range due {
-				if e.at <= until && (first < 0 || e.at < want.at) {
-					first, want = n, e
-				}
+			for _, l := range c.before(until) {
+				take(until, l.at, l.index)
 			}
-			e, ok := c.next(until)
-			if ok != (first >= 0) || ok && (e.at != want.at || e.index != want.index || c.now != want.at) {
-				t.Fatalf("got %+v (%v) at %v, want %+v", e, ok, c.now, want)
-			}
-			if !ok {
-				c.now = until
+			if e, ok := c.next(until); ok {
+				take(until, e.at, e.index)
 				continue
 			}
-			due = slices.Delete(due, first, first+1)
+			if slices.ContainsFunc(due, func(e event) bool { return e.at <= until }) {
+				t.Fatalf("nothing came by %v, want one of %+v", until, due)
+			}
+			c.now = until
 		}
 	}
-	if c.head+len(c.heap) == 0 || len(c.recurring) > 2*len(due)+2 {
-		t.Errorf("%d that recur are kept, %d are due", len(c.recurring), len(due))
+	if len(c.looks) > 2*len(due)+2 {
+		t.Errorf("%d looks are kept, %d are due", len(c.looks), len(due))
 	}
 }
 

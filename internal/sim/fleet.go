@@ -107,6 +107,7 @@ type Fleet struct {
 	shares      []float64  // cumulative, nil = equal
 	lengths     *rand.Rand // of prompts, in bytes
 	reports     []Report
+	grown       []grown             // scratch of grow
 	shared      []shared            // in the order in which they are heard
 	heard       int                 // so many of them are
 	requests    map[uint64]*Request // that run, by seed, if there is a Policy
@@ -228,14 +229,22 @@ func (o *Options) check() error {
 
 // Run lets time pass up to and including until.
 func (f *Fleet) Run(until time.Duration) {
-	for {
-		e, ok := f.next(until)
-		if !ok {
-			break
-		}
-		f.handle(e)
+	for f.advance(until) {
 	}
 	f.now = max(f.now, until)
+}
+
+// advance lets happen what is next, if it is not after until, and reports whether anything was.
+func (f *Fleet) advance(until time.Duration) bool {
+	if looks := f.before(until); len(looks) > 0 {
+		f.grow(looks)
+		return true
+	}
+	e, ok := f.next(until)
+	if ok {
+		f.handle(e)
+	}
+	return ok
 }
 
 // Finish lets time pass until all requests are over that come up to and including last. It returns an error if some never
@@ -257,11 +266,9 @@ func (f *Fleet) FinishUnless(last time.Duration, stop func() bool) error {
 		if n%askEvery == 0 && stop() {
 			return nil
 		}
-		e, ok := f.next(1<<63 - 1)
-		if !ok {
+		if !f.advance(1<<63 - 1) {
 			return fmt.Errorf("%d requests are never served: no server works on them and no deadline ends them", f.running)
 		}
-		f.handle(e)
 	}
 	return nil
 }
