@@ -26,7 +26,7 @@ func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error
 	fleet := float64(s.N) / 8
 	base.Requests = int(math.Ceil(pilotRequests * fleet))
 	for n := range pilots {
-		r, err := b.pilot(ctx, s, base, n)
+		r, err := b.pilot(ctx, s, base)
 		if err != nil {
 			return 0, err
 		}
@@ -40,15 +40,15 @@ func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error
 	return base.Requests, nil
 }
 
-// pilot plays the n-th pilot of a row.
-func (b *bench) pilot(ctx context.Context, s *spec, base study.Row, n int) (*result, error) {
+// pilot plays a pilot of a row.
+func (b *bench) pilot(ctx context.Context, s *spec, base study.Row) (*result, error) {
 	p, err := study.Strategy(pilot)
 	if err != nil {
 		return nil, err
 	}
-	p.Name = fmt.Sprintf("pilot %d", n+1)
-	seed := s.seed(0)
-	return b.cell(ctx, s, policy{p, peer}, seed, func() (*study.Prepared, error) { return study.Prepare(base, seed) })
+	p.Name = "pilot"
+	c := cell{Spec: s, Requests: base.Requests, Seed: s.seed(0)}
+	return b.result(ctx, c, policy{p, peer}, func() (*study.Prepared, error) { return study.Prepare(base, c.Seed) })
 }
 
 // lasts returns how long the row is, in multiples of the 99th percentile of a request's duration under its best policy.

@@ -9,7 +9,7 @@ import (
 	"evenkeel/internal/sim/study"
 )
 
-// spec is a row by name. Its JSON is what the key of a result is made of.
+// spec is a row by name. Its JSON is in the keys of results, with the number of requests that Lengths, Most and Least come to.
 type spec struct {
 	Workload string  `json:"workload"`
 	Engine   string  `json:"engine"`
@@ -17,9 +17,9 @@ type spec struct {
 	Rho      float64 `json:"rho"`
 	NoCache  bool    `json:"no_cache,omitempty"` // Rho is without any cache
 	Variant  string  `json:"variant,omitempty"`
-	Lengths  float64 `json:"lengths"` // how long it is played, in multiples of the 99th percentile of a request's duration
-	Most     int     `json:"most"`    // requests at most, for 8 deployments
-	Least    int     `json:"least"`   // and at least
+	Lengths  float64 `json:"-"` // how long it is played, in multiples of the 99th percentile of a request's duration
+	Most     int     `json:"-"` // requests at most, for 8 deployments
+	Least    int     `json:"-"` // and at least
 	Holdout  bool    `json:"holdout,omitempty"`
 
 	seeds  int

@@ -126,13 +126,14 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 		}
 		seed := s.seed(i)
 		prepare := sync.OnceValues(func() (*study.Prepared, error) { return study.Prepare(base, seed) })
-		x, err := b.cell(ctx, &s, floor, seed, prepare)
+		c := cell{Spec: &s, Requests: base.Requests, Seed: seed}
+		x, err := b.result(ctx, c, floor, prepare)
 		if err != nil {
 			return nil, err
 		}
 		p.bounds = append(p.bounds, x.Outcome)
 		for _, policy := range takes {
-			r, err := b.cell(ctx, &s, policy, seed, prepare)
+			r, err := b.result(ctx, c, policy, prepare)
 			if err != nil {
 				return nil, err
 			}
@@ -176,13 +177,13 @@ func contenders(p *played, all []policy) []policy {
 	})
 }
 
-// cell returns one result, from the store if it is there.
-func (b *bench) cell(ctx context.Context, s *spec, policy policy, seed uint64, prepare func() (*study.Prepared, error)) (*result, error) {
+// result returns that of a policy, from the store if it is there.
+func (b *bench) result(ctx context.Context, c cell, policy policy, prepare func() (*study.Prepared, error)) (*result, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	version := b.versions[policy.kind]
-	k := key(s, b.traces.of(s).digest, policy.Name, version, seed)
+	c.Trace, c.Policy, c.Version = b.traces.of(c.Spec).digest, policy.Name, b.versions[policy.kind]
+	k := c.key()
 	if r := b.store.get(k); r != nil {
 		return r, nil
 	}
@@ -196,15 +197,15 @@ func (b *bench) cell(ctx context.Context, s *spec, policy policy, seed uint64, p
 	began := threadTime()
 	var o *study.Outcome
 	if policy.kind == bound {
-		o, err = lowerBound(p, seed)
+		o, err = lowerBound(p, c.Seed)
 	} else {
-		o, err = p.Run(policy.Policy, seed, study.Hooks{})
+		o, err = p.Run(policy.Policy, c.Seed, study.Hooks{})
 	}
 	if err != nil {
 		return nil, err
 	}
 	r := &result{
-		Key: k, Row: s.name(), Version: version, Outcome: o, Played: p.Row.Requests, Seconds: (threadTime() - began).Seconds(),
+		Key: k, Row: c.Spec.name(), Version: c.Version, Outcome: o, Played: p.Row.Requests, Seconds: (threadTime() - began).Seconds(),
 		Load: load{Rho: p.Rho, NoCache: p.NoRho, Hits: p.Work.HitShare, Rate: p.Rate, Span: p.Last.Seconds()},
 	}
 	o.Result = nil // it is large

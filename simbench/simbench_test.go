@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"go/build"
 	"io"
 	"math"
 	"os"
@@ -160,29 +161,64 @@ func TestFlags(t *testing.T) {
 // TestKeys: whatever a result follows from changes its key.
 func TestKeys(t *testing.T) {
 	s := spec{Workload: "w", Engine: "e", N: 1, Rho: .5, Lengths: 1, Most: 2, Least: 1}
-	keys := []string{key(&s, "trace", "policy", "version", 1)}
-	add := func(k string) {
+	base := cell{Spec: &s, Requests: 5, Trace: "trace", Policy: "policy", Version: "version", Seed: 1}
+	keys := []string{base.key()}
+	differs := func(change func(*cell)) {
 		t.Helper()
-		if slices.Contains(keys, k) {
+		c, s := base, s
+		c.Spec = &s
+		change(&c)
+		if slices.Contains(keys, c.key()) {
 			t.Error("two results have one key")
 		}
-		keys = append(keys, k)
+		keys = append(keys, c.key())
 	}
 	for _, change := range []func(*spec){
 		func(s *spec) { s.Workload = "x" }, func(s *spec) { s.Engine = "x" }, func(s *spec) { s.N++ }, func(s *spec) { s.Rho++ },
-		func(s *spec) { s.NoCache = true }, func(s *spec) { s.Variant = "x" }, func(s *spec) { s.Lengths++ }, func(s *spec) { s.Most++ }, func(s *spec) { s.Least++ },
+		func(s *spec) { s.NoCache = true }, func(s *spec) { s.Variant = "x" }, func(s *spec) { s.Holdout = true },
 	} {
-		c := s
-		change(&c)
-		add(key(&c, "trace", "policy", "version", 1))
+		differs(func(c *cell) { change(c.Spec) })
 	}
-	add(key(&s, "other", "policy", "version", 1))
-	add(key(&s, "trace", "other", "version", 1))
-	add(key(&s, "trace", "policy", "other", 1))
-	add(key(&s, "trace", "policy", "version", 2))
-	s.seeds, s.quick = 9, true
-	if key(&s, "trace", "policy", "version", 1) != keys[0] {
-		t.Error("how many seeds there are changes what one of them is")
+	differs(func(c *cell) { c.Requests++ })
+	differs(func(c *cell) { c.Seed++ })
+	differs(func(c *cell) { c.Trace = "other" })
+	differs(func(c *cell) { c.Policy = "other" })
+	differs(func(c *cell) { c.Version = "other" })
+	s.seeds, s.quick, s.Most = 9, true, 99
+	if base.key() != keys[0] {
+		t.Error("how many seeds there are, or may be requests, changes what one of them is")
+	}
+}
+
+// TestVersionsCoverTheCode: a result is made anew when any code changes that it may follow from.
+func TestVersionsCoverTheCode(t *testing.T) {
+	covered := slices.Clone(coreFolders)
+	for _, folders := range kindFolders {
+		covered = append(covered, folders...)
+	}
+	known := map[string]bool{}
+	var visit func(folder string)
+	visit = func(folder string) {
+		if known[folder] {
+			return
+		}
+		known[folder] = true
+		if !slices.Contains(covered, folder) {
+			t.Errorf("results follow from %s, whose code their versions do not cover", folder)
+		}
+		p, err := build.ImportDir(filepath.Join("..", filepath.FromSlash(folder)), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range p.Imports {
+			if inner, ok := strings.CutPrefix(path, "evenkeel/"); ok {
+				visit(inner)
+			}
+		}
+	}
+	visit("internal/sim/study")
+	if len(known) < 8 {
+		t.Errorf("only %v were found", known)
 	}
 }
 

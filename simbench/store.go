@@ -35,15 +35,19 @@ type load struct {
 	Span    float64 `json:"span"`   // seconds
 }
 
-// key is what a result follows from.
-func key(s *spec, trace, policy, version string, seed uint64) string {
-	text, err := json.Marshal(struct {
-		Spec    *spec
-		Trace   string
-		Policy  string
-		Version string
-		Seed    uint64
-	}{s, trace, policy, version, seed})
+// cell is what a result follows from.
+type cell struct {
+	Spec     *spec
+	Requests int // 0 = the whole trace
+	Seed     uint64
+	Trace    string // digest
+	Policy   string
+	Version  string // of the code
+}
+
+// key names the cell's result.
+func (c *cell) key() string {
+	text, err := json.Marshal(c)
 	if err != nil {
 		panic("BUG: simbench: " + err.Error())
 	}
