@@ -66,8 +66,9 @@ func rehash(chain []uint64, from, to int) ([]uint64, error) {
 		parts := from / to
 		out = make([]uint64, 0, len(chain)*parts)
 		for _, h := range chain {
+			first := mix(h) // traces number their blocks: what is next to h is another block
 			for i := range parts {
-				out = append(out, mix(mix(h)+uint64(i))) // traces number their blocks: what is next to h is another block
+				out = append(out, mix(first+uint64(i)))
 			}
 		}
 	case from > 0 && to%from == 0: // the last of some blocks stands for all before it
