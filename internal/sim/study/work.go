@@ -30,7 +30,7 @@ type sums struct {
 
 // seenBlocks is how many blocks the cache that forgets nothing holds at least: with that many no fleet is short of memory, and what a
 // long trace takes is bounded.
-const seenBlocks = 1 << 21
+const seenBlocks = 1 << 20
 
 // measure goes through the first n requests of a source.
 func measure(c *engine.Config, source sim.Source, n int) Work {
