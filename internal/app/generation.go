@@ -90,7 +90,7 @@ func (b *builder) configured() error {
 				return fmt.Errorf("model %q: no endpoint is named %q", m.Name, p.Name)
 			}
 			d := b.deployment(e, p.Model, p.Weight, p.Limits)
-			d.Domain = b.domainOf(e, p.Region)
+			d.Domain = cmp.Or(p.FailureDomain, b.domainOf(e, p.Region))
 			b.limits[d.ID] = p.Limits
 			pool.Deployments = append(pool.Deployments, d)
 		}
@@ -167,9 +167,12 @@ func (b *builder) deployment(e *config.Endpoint, model string, weight float64, l
 	}
 }
 
-// domainOf is what an endpoint is likely to fail together with: all that runs on its host. A provider with a fleet of its own
-// is not one host: there it is what is served for the same account in the same region.
+// domainOf is what an endpoint is likely to fail together with: what the operator says, else all that runs on its host. A
+// provider with a fleet of its own is not one host: there it is what is served for the same account in the same region.
 func (b *builder) domainOf(e *config.Endpoint, region string) string {
+	if e.FailureDomain != "" {
+		return e.FailureDomain
+	}
 	host := cmp.Or(hostOf(e.Address), hostname(e.URL))
 	if !hosted(e.Kind) {
 		return host

@@ -105,6 +105,9 @@ type Endpoint struct {
 	Limits Limits `yaml:"limits"`
 	// Weight scales the capacity of all deployments of this endpoint; 0 is never picked.
 	Weight float64 `yaml:"weight"`
+	// FailureDomain names what the endpoint is likely to fail together with, such as a rack; empty means its host, for openai
+	// and anthropic its account and region.
+	FailureDomain string `yaml:"failure_domain"`
 	// Models lists what is served under its own name; empty means: what the endpoint itself lists.
 	Models []string `yaml:"models"`
 }
@@ -136,7 +139,7 @@ type Provider struct {
 	Name string `yaml:"name"`
 	// Model is the name upstream. Load fills in the model's own name.
 	Model string `yaml:"model"`
-	// Weight multiplies the endpoint's; 0 is never picked.
+	// Weight multiplies the endpoint's; 0 is never picked. The product has the range of a weight.
 	Weight float64 `yaml:"weight"`
 	Limits Limits  `yaml:"limits"`
 
@@ -145,6 +148,8 @@ type Provider struct {
 
 	// Region is where a provider with a fleet of its own serves the model: what fails in one may be well in another.
 	Region string `yaml:"region"`
+	// FailureDomain is in place of the endpoint's, and of Region; empty means those.
+	FailureDomain string `yaml:"failure_domain"`
 
 	// The rest is accepted and not acted on by this version.
 	ContextWindow int      `yaml:"context_window,also=max_tokens"` // tokens

@@ -62,7 +62,7 @@ func FuzzLoad(f *testing.F) {
 }
 
 func checkPromises(t *testing.T, c *Config) {
-	names := map[string]bool{}
+	names, weights := map[string]bool{}, map[string]float64{}
 	for _, e := range c.Endpoints {
 		if names[e.Name] || e.Name == "" || strings.ContainsAny(e.Name, "/# \n") {
 			t.Errorf("endpoint name %q", e.Name)
@@ -74,10 +74,14 @@ func checkPromises(t *testing.T, c *Config) {
 		if !(e.Weight >= 0) || strings.ContainsAny(e.APIKey.Reveal(), "\r\n\x00") {
 			t.Errorf("weight or key of %q", e.Name)
 		}
+		if strings.ContainsAny(e.FailureDomain, " \n\t") {
+			t.Errorf("failure domain %q", e.FailureDomain)
+		}
+		weights[e.Name] = e.Weight
 	}
 	for _, m := range c.Models {
 		for _, p := range m.Providers {
-			if !names[p.Name] || p.Model == "" || !(p.Weight >= 0) {
+			if !names[p.Name] || p.Model == "" || !(p.Weight >= 0) || !fits(p.Weight*weights[p.Name]) || strings.ContainsAny(p.FailureDomain, " \n\t") {
 				t.Errorf("provider %+v", p)
 			}
 		}

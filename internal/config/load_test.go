@@ -110,7 +110,7 @@ func TestGoodFile(t *testing.T) {
 		VirtualKeys: []VirtualKey{{"support", "5d5f0a0e0e1bb17e08a8a0d2e5dd0b3f43ff6d9f0b9c4e41a2be3a2b6f3b4c01"}},
 		Endpoints: []Endpoint{
 			{Name: "zeta", URL: "http://gpu-1:8000", Kind: "vllm", APIKey: secret.New("sk-one"), Weight: 0.5, Limits: limits},
-			{Name: "alpha", URL: "https://alpha.example/openai", Kind: "openai-compatible", APIKey: secret.New("sk-literal"), Weight: 1, Models: []string{"small", "7"}},
+			{Name: "alpha", URL: "https://alpha.example/openai", Kind: "openai-compatible", APIKey: secret.New("sk-literal"), Weight: 1, Models: []string{"small", "7"}, FailureDomain: "rack-1"},
 			{Name: "[::1]:8000", URL: "http://[::1]:8000", APIKey: secret.New("sk-from-a-file"), Weight: 1},
 			{Name: "openai", URL: "https://api.openai.com", Kind: "openai", Weight: 1, Limits: Limits{InFlight: 64, Tokens: 1, RPM: 60, TPM: 70}},
 			{Name: "idle", URL: "https://idle", Weight: 0, TLS: EndpointTLS{"testdata/ca.pem", "testdata/c.pem", "testdata/c.key", "gpu"},
@@ -120,7 +120,7 @@ func TestGoodFile(t *testing.T) {
 			{
 				Name: "vendor/big.model:tag",
 				Providers: []Provider{
-					{Name: "zeta", Model: "Big/Model", Weight: 70, Region: "eu", ContextWindow: 8192, Supports: []string{"tools", "vision"}},
+					{Name: "zeta", Model: "Big/Model", Weight: 70, Region: "eu", ContextWindow: 8192, Supports: []string{"tools", "vision"}, FailureDomain: "rack-2"},
 					{Name: "alpha", Model: "vendor/big.model:tag", Weight: 30, ContextWindow: 4096, Limits: limits,
 						Price: Price{Input: 2.5, CachedInput: 1.25, Output: 10, Request: 0.001}},
 				},

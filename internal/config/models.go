@@ -24,6 +24,25 @@ func (v *validator) models() {
 	}
 	v.hedge((*path)(nil).key("hedge"), models)
 	v.sharedLimits()
+	v.products()
+}
+
+// products demands that the weight of a provider and that of its endpoint, each of which is one, multiply to one.
+func (v *validator) products() {
+	weights := map[string]float64{}
+	for _, e := range v.config.Endpoints {
+		weights[e.Name] = e.Weight
+	}
+	for _, m := range v.config.Models {
+		for i, p := range m.Providers {
+			w, known := weights[p.Name]
+			if known && fits(w) && fits(p.Weight) && !fits(w*p.Weight) {
+				v.fail((*path)(nil).keys("models", m.Name, "providers").index(i).key("weight"),
+					"%v times %v, which is %s, is %v; the product must be 0, or 0.000001 to 1000000000: change one of the two",
+					p.Weight, w, (*path)(nil).keys("endpoints", p.Name, "weight"), w*p.Weight)
+			}
+		}
+	}
 }
 
 // sharedLimits demands the same limits wherever models share a deployment: it is limited once, whoever asks for it.
@@ -93,6 +112,7 @@ func (v *validator) providers(all *path, m Model, endpoints words) {
 			v.name(at.key("model"), p.Model, "")
 		}
 		v.limits(at, p.Limits)
+		v.domain(at.key("failure_domain"), p.FailureDomain)
 		v.notNegative(at.key("context_window"), p.ContextWindow)
 		v.price(at.key("price"), p.Price)
 		if v.weight(at.key("weight"), p.Weight) {

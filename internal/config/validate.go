@@ -193,12 +193,28 @@ func (v *validator) notNegative(at *path, n int) {
 	}
 }
 
+// The least and the greatest weight, as route takes them.
+const (
+	leastWeight = 1e-6
+	mostWeight  = 1e9
+)
+
+// fits reports whether w is a weight.
+func fits(w float64) bool { return w == 0 || w >= leastWeight && w <= mostWeight }
+
 // weight reports whether w is a weight that picks.
 func (v *validator) weight(at *path, w float64) bool {
-	if w != 0 && !(w >= 1e-6 && w <= 1e9) {
+	if !fits(w) {
 		v.fail(at, "must be 0, or 0.000001 to 1000000000, is %v", w)
 	}
 	return w != 0
+}
+
+// domain checks the name of a failure domain, if one is given.
+func (v *validator) domain(at *path, name string) {
+	if name != "" || v.written(at) && !v.broken.has(at.String()) {
+		v.name(at, name, "")
+	}
 }
 
 func (v *validator) oneOf(at *path, value string, known ...string) {
@@ -288,6 +304,7 @@ func (v *validator) endpoints() {
 		if v.weight(at.key("weight"), e.Weight) {
 			pickable = true
 		}
+		v.domain(at.key("failure_domain"), e.FailureDomain)
 		seen := map[string]bool{}
 		for i, name := range e.Models {
 			v.name(at.key("models").index(i), name, "")
