@@ -15,6 +15,7 @@ const (
 	pilotRequests = 2_000 // of the first pilot, for 8 deployments
 	pilots        = 4     // at most
 	lengthMargin  = 1.1   // other seeds and policies have longer requests
+	hopeless      = 2     // a row that is not stable, and would have to be so many times as long, never will be long enough
 )
 
 // length returns how many requests of a row are played: so many that it lasts spec.Lengths times as long as 99 % of the requests. The
@@ -32,7 +33,7 @@ func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error
 		}
 		wanted := lengthMargin * s.Lengths * r.Outcome.TotalP99 * r.Load.Rate
 		requests := int(math.Ceil(min(max(wanted, float64(s.Least)*fleet), float64(s.Most)*fleet)))
-		if n > 0 && (requests <= base.Requests || !r.Outcome.Stable()) {
+		if n > 0 && (requests <= base.Requests || !r.Outcome.Stable() && requests > hopeless*base.Requests) {
 			break
 		}
 		base.Requests = requests
