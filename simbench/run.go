@@ -100,8 +100,17 @@ func (b *bench) play(ctx context.Context, specs []spec) ([]*played, error) {
 // errNotPlayed says that a result is not there and is not to be made.
 var errNotPlayed = errors.New("not played")
 
-// guess is what a row costs, in requests.
-func guess(s *spec) float64 { return float64(s.Most) * float64(s.N) / 8 * float64(s.seeds) }
+// usualLength is how many requests rows have, in multiples of the least that they may have.
+const usualLength = 3
+
+// guess is what a row costs, in requests, before pilots tell how long it is.
+func guess(s *spec) float64 {
+	requests := s.Most
+	if s.Least > 0 {
+		requests = min(requests, usualLength*s.Least)
+	}
+	return float64(requests) * float64(s.N) / 8 * float64(s.seeds)
+}
 
 // contender: a policy whose mean or 99th percentile is within this factor of the best other router's, in the seeds of scouts, may be the best.
 const contender = 1.3
@@ -115,6 +124,11 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 	if base.Requests, err = b.length(ctx, &s, base); err != nil {
 		return nil, err
 	}
+	work := guess(&s) / float64(s.seeds) // of each seed
+	if base.Requests > 0 {
+		work = float64(base.Requests)
+	}
+	b.knows(work*float64(s.seeds) - guess(&s))
 	p := &played{spec: s, outcomes: map[string][]*study.Outcome{}}
 	takes := b.policies
 	if base.Faults != nil { // which yardsticks do not know of
@@ -142,7 +156,7 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 			p.seconds += r.Seconds
 			p.outcomes[policy.Name] = append(p.outcomes[policy.Name], r.Outcome)
 		}
-		b.progress(&s, guess(&s)/float64(s.seeds), i+1 == s.seeds)
+		b.progress(&s, work, i+1 == s.seeds)
 	}
 	return p, nil
 }
@@ -226,6 +240,13 @@ func lowerBound(p *study.Prepared, seed uint64) (*study.Outcome, error) {
 		return nil, err
 	}
 	return &study.Outcome{Policy: floor.Name, Seed: seed, Requests: x.Requests, TTFTMean: x.TTFT()}, nil
+}
+
+// knows takes by how much a row costs more than was guessed.
+func (b *bench) knows(more float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.work += more
 }
 
 // progress says how far the run is and how long the rest will take if it is like what was played so far.
