@@ -57,7 +57,7 @@ func (s *spec) seed(i int) uint64 {
 // Sizes of rows. A request's duration is tens of seconds on Mooncake, so that rows are hundreds of seconds to an hour long.
 const (
 	fullLengths, quickLengths = 20, 5
-	fullMost, quickMost       = 60_000, 3_000
+	fullMost, quickMost       = 120_000, 3_000
 	fullLeast, quickLeast     = 4_000, 1_500
 	fullSeeds, quickSeeds     = 10, 3 // 99th percentiles need ten
 	fullScouts, quickScouts   = 2, 1
