@@ -67,7 +67,10 @@ func (o *outages) look(now time.Time, view func(time.Time) route.View) {
 }
 
 func (o *outages) compare(now time.Time, u unit, b *route.BreakerView) seen {
-	s := o.seen[u]
+	s, known := o.seen[u]
+	if !known && b.Order != route.Automatic && b.Order != route.ForgetFailure { // who gave it may have forgotten
+		o.logger.Warn("the order about one that is back holds on", u.kind, u.name, "order", b.Order.String())
+	}
 	was, opened := s.out, b.Openings != s.openings
 	s.openings = b.Openings
 	switch b.State {

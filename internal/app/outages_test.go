@@ -88,6 +88,12 @@ func TestOutagesTellsOfShortAndHalfOnes(t *testing.T) {
 		}
 	}
 	view := func(b route.BreakerView) route.DeploymentView { return route.DeploymentView{Breaker: b} }
+	o.look(now, func(time.Time) route.View {
+		return route.View{Deployments: []route.DeploymentView{{ID: "back/m", Breaker: route.BreakerView{Order: route.Drain, State: route.Drained}}}}
+	})
+	if got, want := log.taken(), `level=WARN msg="the order about one that is back holds on" deployment=back/m order=drain`; got != want {
+		t.Errorf("logged\n%s\nwant\n%s", got, want)
+	}
 	look(view(route.BreakerView{}), "")
 	look(view(route.BreakerView{Openings: 1, Last: "timeout", State: route.SlowStart}),
 		"level=WARN msg=\"deployment was out for a moment\" deployment=a/m reason=timeout")

@@ -249,6 +249,34 @@ func TestPoolOverReload(t *testing.T) {
 	}
 }
 
+// TestPoolKeepsOrders: a drained address that DNS loses and names again is still drained, until the order is taken back.
+func TestPoolKeepsOrders(t *testing.T) {
+	p := startPool(t, mock.Config{Models: []string{"m"}}, "127.0.0.2 127.0.0.3", "127.0.0.2", "127.0.0.3")
+	p.awaitMembers("127.0.0.2 127.0.0.3")
+	name := "pool@" + p.engines["127.0.0.2"].Addr()
+	order := func(o string) {
+		t.Helper()
+		if a := p.do(http.MethodPost, p.admin+"/admin/deployments?endpoint="+name+"&order="+o, ""); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	order("drain")
+	p.takes("127.0.0.3")
+	p.takes("127.0.0.2 127.0.0.3")
+	p.logged("the order about one that is back holds on", name, "drain")
+	for range 10 {
+		if a := p.chat("m"); answered(a) != "at-127.0.0.3" {
+			t.Fatalf("%d from %s, which was to be drained", a.status, answered(a))
+		}
+	}
+	order("automatic")
+	met := map[string]bool{}
+	p.asks(func() bool {
+		met[answered(p.chat("m"))] = true
+		return len(met) == 2
+	})
+}
+
 func TestFleet(t *testing.T) {
 	c := parse(t, `
 endpoints:

@@ -180,7 +180,7 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	l.learn(now, o)
 	r.forgetModel(l.pool.model)
 	for i := range l.marks[:l.nmarks] {
-		r.forget(l.marks[i].unit)
+		r.forget(now, l.marks[i].unit)
 	}
 	return r.sweep(now)
 }

@@ -1,9 +1,7 @@
 package route
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -117,74 +115,4 @@ func (r *Router) probed(now time.Time, deployment string, p Probe) []*Ticket {
 		}
 	}
 	return r.sweep(now)
-}
-
-// Override is an order of the operator. It holds until the next one, over reloads, and ends with the process.
-type Override uint8
-
-// The orders.
-const (
-	Automatic     Override = iota // no order: what is measured decides
-	Drain                         // nothing new; what runs may finish
-	Disable                       // nothing new, and said so
-	Force                         // everything, whatever was measured
-	ForgetFailure                 // closed, as if it had never failed; then automatic
-)
-
-var overrideNames = [...]string{"automatic", "drain", "disable", "force", "reset"}
-
-func (o Override) String() string { return overrideNames[o] }
-
-// ParseOverride returns the order of that name.
-func ParseOverride(name string) (Override, error) {
-	for i, n := range overrideNames {
-		if n == name {
-			return Override(i), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown order %.50q: it is %s", name, OverrideNames())
-}
-
-// OverrideNames lists the orders for people.
-func OverrideNames() string { return strings.Join(overrideNames[:], ", ") }
-
-// Override gives an order about the deployment, endpoint or credential of that name. Kind is "deployment" or the word
-// of a ScopeKind. An error says that there is none.
-func (r *Router) Override(now time.Time, kind, name string, o Override) error {
-	woken, found := r.override(now, kind, name, o)
-	wake(woken)
-	if !found {
-		return fmt.Errorf("no %s is called %q", kind, name)
-	}
-	return nil
-}
-
-func (r *Router) override(now time.Time, kind, name string, o Override) (woken []*Ticket, found bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for k, u := range r.units {
-		if k.name != name || kindName(k.kind) != kind {
-			continue
-		}
-		found = true
-		b := &u.breaker
-		if b.order == Drain || b.order == Disable {
-			b.well = now
-		}
-		b.order = o
-		if o == ForgetFailure {
-			*b = breaker{gen: b.gen + 1, away: b.away, opened: b.opened, last: b.last}
-			if n := r.nodes[k]; n != nil {
-				n.failed = decayed{}
-			}
-		}
-	}
-	return r.sweep(now), found
-}
-
-func kindName(kind byte) string {
-	if kind == 'd' {
-		return "deployment"
-	}
-	return ScopeKind(kind - scopeKey(0)).String()
 }

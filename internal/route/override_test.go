@@ -152,6 +152,66 @@ func TestResetOfATrial(t *testing.T) {
 	mustBeIdle(t, r, now)
 }
 
+// TestOrdersOutliveAnAbsence: an address that leaves DNS and comes back finds the order about it, for a day; another address,
+// or the same name at another URL, does not.
+func TestOrdersOutliveAnAbsence(t *testing.T) {
+	f := func(kind, name string, o Override, away time.Duration, want bool) {
+		t.Helper()
+		a, b := dep("pool@10.0.0.7:8000/m", Limits{}), dep("b/m", Limits{})
+		r := newRouter(t, pool1("m", a, b))
+		order(t, r, kind, name, o)
+		adopt(t, r, start, pool1("m", b))
+		now := at(away)
+		other := dep("pool@10.0.0.8:8000/m", Limits{})
+		moved := a
+		moved.URL, moved.Scopes = "http://elsewhere", nil
+		adopt(t, r, now, pool1("m", b, other), pool1("n", moved))
+		if s := state(t, r, now, other.ID); s == Drained || s == Disabled {
+			t.Errorf("another address is %v", s)
+		}
+		mustPick(t, r, now, query("n")).Done(now, success())
+		adopt(t, r, now, pool1("m", a, b))
+		d, e := node1(t, r, now, a.ID).Breaker.Order, scopeView(t, r, now, a.Endpoint).Breaker.Order
+		if held := d == o && kind == "deployment" || e == o && kind == "endpoint"; held != want {
+			t.Errorf("%v of %s %s after %v: the deployment has %v, the endpoint %v", o, kind, name, away, d, e)
+		}
+		if want {
+			adopt(t, r, now, pool1("m", b)) // it goes again, and the order is taken back meanwhile
+			order(t, r, kind, name, Automatic)
+			adopt(t, r, now, pool1("m", a, b))
+			if b := node1(t, r, now, a.ID).Breaker; b.Order != Automatic {
+				t.Errorf("the order that was taken back holds: %v", b.Order)
+			}
+			if err := r.Override(now, kind, "pool@10.0.0.8:8000", Drain); err == nil {
+				t.Error("an order about one that left without an order")
+			}
+		}
+		if len(r.orders) > 0 {
+			t.Errorf("still kept: %v", r.orders)
+		}
+		mustBeIdle(t, r, now)
+	}
+	f("endpoint", "pool@10.0.0.7:8000", Drain, time.Second, true)
+	f("endpoint", "pool@10.0.0.7:8000", Disable, OrderKept-1, true)
+	f("endpoint", "pool@10.0.0.7:8000", Force, time.Hour, true)
+	f("deployment", "pool@10.0.0.7:8000/m", Drain, time.Hour, true)
+	f("endpoint", "pool@10.0.0.7:8000", Drain, OrderKept, false)
+	f("endpoint", "pool@10.0.0.7:8000", ForgetFailure, time.Second, false)
+}
+
+// TestAnOrderAboutOneThatIsAway replaces the one that is kept.
+func TestAnOrderAboutOneThatIsAway(t *testing.T) {
+	a, b := dep("a/m", Limits{}), dep("b/m", Limits{})
+	r := newRouter(t, pool1("m", a, b))
+	order(t, r, "endpoint", "a", Force)
+	adopt(t, r, start, pool1("m", b))
+	order(t, r, "endpoint", "a", Disable)
+	adopt(t, r, at(time.Hour), pool1("m", a, b))
+	if s := scopeView(t, r, at(time.Hour), "a").Breaker.State; s != Disabled {
+		t.Errorf("%v, want disabled", s)
+	}
+}
+
 func TestParseOverride(t *testing.T) {
 	for _, o := range []Override{Automatic, Drain, Disable, Force, ForgetFailure} {
 		if got, err := ParseOverride(o.String()); got != o || err != nil {

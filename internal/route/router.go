@@ -17,6 +17,7 @@ type Router struct {
 	pools      map[string]*pool
 	units      map[key]*unit // every deployment's and scope's unit that is a member or in use
 	nodes      map[key]*node
+	orders     map[key]keptOrder // about units that are forgotten
 	models     map[string]*modelStats
 	queues     map[class]*queue
 	waiting    map[string]int // waiters by model
@@ -73,6 +74,7 @@ func New(o Options) *Router {
 		pools:      map[string]*pool{},
 		units:      map[key]*unit{},
 		nodes:      map[key]*node{},
+		orders:     map[key]keptOrder{},
 		models:     map[string]*modelStats{},
 		queues:     map[class]*queue{},
 		waiting:    map[string]int{},
@@ -97,13 +99,14 @@ func (r *Router) replace(now time.Time, specs []PoolSpec) (uint64, []*Ticket) {
 		u.member, u.sharers = false, nil
 	}
 	r.epoch++
+	r.expire(now)
 	pools := make(map[string]*pool, len(specs))
 	for _, s := range specs {
 		pools[s.Model] = r.bind(now, s)
 	}
 	r.pools = pools
 	for _, u := range r.units {
-		r.forget(u)
+		r.forget(now, u)
 	}
 	for model := range r.models {
 		r.forgetModel(model)
@@ -213,6 +216,7 @@ func (r *Router) node(now time.Time, d *Deployment) *node {
 		n = &node{unit: unit{key: k}}
 		r.nodes[k] = n
 		r.units[k] = &n.unit
+		r.recall(now, &n.unit)
 	}
 	n.setLimits(now, d.Limits)
 	n.dep, n.member = d, true
@@ -222,6 +226,7 @@ func (r *Router) node(now time.Time, d *Deployment) *node {
 		if u == nil {
 			u = &unit{key: s.key(), label: s.Kind.String() + " " + s.Name}
 			r.units[s.key()] = u
+			r.recall(now, u)
 		}
 		u.setLimits(now, s.Limits)
 		u.member = true
@@ -234,8 +239,9 @@ func (r *Router) node(now time.Time, d *Deployment) *node {
 }
 
 // forget drops the state of what left the fleet, once nothing runs there any more.
-func (r *Router) forget(u *unit) {
+func (r *Router) forget(now time.Time, u *unit) {
 	if !u.member && u.inFlight == 0 {
+		r.keep(now, u.key, u.breaker.order)
 		delete(r.units, u.key)
 		delete(r.nodes, u.key)
 	}
