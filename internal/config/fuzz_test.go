@@ -27,6 +27,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	f.Add([]byte("endpoints: {}"))
 	const hidden = "hidden-0f9b1c"
 	from := sources{
 		env:  func(string) (string, bool) { return hidden, true },
@@ -86,7 +87,7 @@ func checkPromises(t *testing.T, c *Config) {
 			}
 		}
 	}
-	if c.Deadlines.Connect <= 0 || c.MaxBody <= 0 || c.Retry.MaxAttempts < 1 || len(c.Endpoints) == 0 {
+	if c.Deadlines.Connect <= 0 || c.MaxBody <= 0 || c.Retry.MaxAttempts < 1 || c.Endpoints == nil {
 		t.Errorf("got %+v", c)
 	}
 }
