@@ -80,6 +80,16 @@ func (p *Prompt) AppendPrefix(dst []uint64, tenant, model string) []uint64 {
 	return dst
 }
 
+// Text hashes the whole prompt that was scanned last, with what fills no block: that of two requests is the same if they ask
+// for the same. 0 if there is no text.
+func (p *Prompt) Text() uint64 {
+	var hash uint64
+	for _, s := range p.sums {
+		hash = p.key.chain(hash, s, 0)
+	}
+	return hash
+}
+
 // begin starts a part. It returns false if there was one of that name before: only the first counts.
 func (p *Prompt) begin(f field) bool {
 	p.from, p.n = len(p.sums), 0

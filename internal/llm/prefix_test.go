@@ -264,3 +264,31 @@ func TestC34PromptKeepsNoText(t *testing.T) {
 		}
 	}
 }
+
+// TestTextKnowsThePartialBlock: prompts of the same length that differ in their last letter only, far below one block or after
+// whole ones, are different texts; the same prompt with other settings is the same.
+func TestTextKnowsThePartialBlock(t *testing.T) {
+	text := func(body string) uint64 {
+		t.Helper()
+		p := NewPrompt(testKey)
+		if _, err := ScanPrompt(chatAPI, "", []byte(body), p); err != nil {
+			t.Fatal(err)
+		}
+		return p.Text()
+	}
+	for _, n := range []int{0, 10, PrefixBlock - 1, PrefixBlock, 3*PrefixBlock + 7} {
+		chat := func(tail string) string {
+			return `{"model":"m","messages":[{"role":"user","content":"` + prose(5, n) + tail + `"}]`
+		}
+		one := text(chat("1") + "}")
+		if other := text(chat("2") + "}"); one == 0 || one == other {
+			t.Errorf("%d bytes: %x and %x", n, one, other)
+		}
+		if again := text(chat("1") + `,"stream":true}`); one != again {
+			t.Errorf("%d bytes: the same prompt gives %x, then %x", n, one, again)
+		}
+	}
+	if sum := text(`{"model":"m"}`); sum != 0 {
+		t.Errorf("no text gives %x", sum)
+	}
+}

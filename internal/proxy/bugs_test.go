@@ -147,3 +147,19 @@ func TestOwnLackOfDescriptorsIsNotTheEndpointsFault(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// Short prompts of the same length were taken for the same request, so that one that came back too early took the place that
+// was promised to another.
+func TestShortPromptsAreToldApart(t *testing.T) {
+	w := newWorld(t, options{}, jsonAnswer(200, goodJSON))
+	n := 0
+	text := func(words string) uint64 {
+		w.post("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+words+`"}]}`)
+		n++
+		return w.record(n).Facts.Text
+	}
+	one, two, again := text("hi 1"), text("hi 2"), text("hi 1")
+	if one == 0 || one == two || one != again {
+		t.Errorf("texts are %x, %x and the first again %x", one, two, again)
+	}
+}

@@ -13,6 +13,7 @@ type Facts struct {
 	Stream       bool      // the client asked for a streamed answer
 	PromptBytes  int       // bytes of text that become prompt tokens
 	Prefix       []uint64  // hash chain of the prompt (llm.Prompt.AppendPrefix), valid while the request runs
+	Text         uint64    // hash of the whole prompt (llm.Prompt.Text), by which a request that comes back is known
 	MaxOutput    int       // the request's own limit on output tokens, 0 = none given
 	ClientRetry  int       // the client's own count of retries before this request
 	Pin          string    // only this deployment or endpoint may serve, "" = any

@@ -163,9 +163,7 @@ func (q *Query) print() uint64 {
 	}
 	number(uint64(f.PromptBytes))
 	number(uint64(f.MaxOutput))
-	if n := len(f.Prefix); n > 0 {
-		number(f.Prefix[n-1])
-	}
+	number(f.Text)
 	return h.Sum64()
 }
 

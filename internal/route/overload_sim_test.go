@@ -171,7 +171,7 @@ type client struct {
 func (c *client) come(v visit) {
 	w := c.w
 	c.tries++
-	q := Query{Model: "m", Facts: &Facts{Seed: w.rng.Uint64(), Model: "m", PromptBytes: 400, Prefix: []uint64{c.id}, ClientRetry: c.tries - 1}}
+	q := Query{Model: "m", Facts: &Facts{Seed: w.rng.Uint64(), Model: "m", PromptBytes: 400, Text: c.id, ClientRetry: c.tries - 1}}
 	if w.spec.nameless {
 		q.Facts.ClientRetry = 0
 	}

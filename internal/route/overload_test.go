@@ -27,7 +27,7 @@ func busy(t *testing.T, o Options, waiters int) (*Router, *Lease, time.Time) {
 // of is a query of its own text.
 func of(client uint64) Query {
 	q := query("m")
-	q.Facts.Prefix = []uint64{client}
+	q.Facts.Text = client
 	return q
 }
 
