@@ -16,7 +16,8 @@ var mayImport = map[string][]string{
 	"quota":         {},
 	"engine":        {},
 	"config":        {"secret"},
-	"route":         {"quota"},
+	"prefix":        {},
+	"route":         {"quota", "prefix"},
 	"strategy":      {"route"},
 	"llm":           {"route", "secret", "simd"},
 	"policy":        {"route", "config"},
@@ -48,7 +49,7 @@ var mayImport = map[string][]string{
 
 // pure lists the packages whose every result follows from their arguments: no clock, goroutine, I/O, global randomness or log. They may use each other
 // freely, and of our other packages only types and constants.
-var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "trace", "sim", "sim/study", "sim/yardstick", "sim/peers", "sim/report", "sim/fit", "sim/scale"}
+var pure = []string{"route", "strategy", "quota", "policy", "exchange", "engine", "llm", "prefix", "trace", "sim", "sim/study", "sim/yardstick", "sim/peers", "sim/report", "sim/fit", "sim/scale"}
 
 // alike lists packages that are written for each processor, which hides them from the check, and whose results follow from their
 // arguments all the same: their tests say so. Pure code may call them.
