@@ -78,30 +78,48 @@ type Decision struct {
 	Trial        bool        `json:"trial,omitempty"` // chosen without the strategy, to see whether it is well again
 	Panic        bool        `json:"panic,omitempty"` // so few were in use that breakers were passed over
 	Eligible     int         `json:"eligible"`
+	Outlook      *Outlook    `json:"outlook,omitempty"` // what was known of all deployments together
 	Candidates   []Candidate `json:"candidates"`
 	Omitted      []CutCount  `json:"omitted,omitempty"`
 }
 
+// Outlook is what was known of all deployments of the model together.
+type Outlook struct {
+	Rate           float64 `json:"requests_per_second"` // for each
+	PrefillSeconds float64 `json:"prefill_seconds"`     // of a prompt, in the mean
+	Error          float64 `json:"error"`               // of forecasts: the mean logarithm of what came over what was forecast, whichever way
+}
+
+// Forecast is what was expected of a deployment for this request.
+type Forecast struct {
+	CachedTokens   int     `json:"cached_tokens"`
+	WaitSeconds    float64 `json:"wait_seconds"`    // until it has done the prompts before
+	PrefillSeconds float64 `json:"prefill_seconds"` // for this one
+	Answers        int     `json:"answers"`         // that it was producing
+	CacheShare     float64 `json:"cache_share,omitempty"`
+}
+
 // Candidate is one deployment as a decision saw it.
 type Candidate struct {
-	Deployment   string   `json:"deployment"`
-	Cut          string   `json:"cut,omitempty"`           // why it was not eligible
-	CutBy        string   `json:"cut_by,omitempty"`        // the scope that caused the cut, if not the deployment
-	UntilSeconds float64  `json:"until_seconds,omitempty"` // how long the cut lasts, if time alone ends it
-	Weight       float64  `json:"weight"`
-	InFlight     int      `json:"in_flight"`
-	Tokens       int      `json:"tokens"`                 // reserved there
-	WorkTokens   int      `json:"work_tokens"`            // outstanding there
-	TTFTSeconds  float64  `json:"ttft_seconds,omitempty"` // expected
-	Samples      int      `json:"samples"`                // that ttft_seconds rests on
-	P95Seconds   float64  `json:"p95_seconds,omitempty"`  // to the first token, 95th percentile of late
-	Penalty      float64  `json:"penalty,omitempty"`      // failures of late, in requests
-	Share        float64  `json:"share,omitempty"`        // part of its usual traffic that it is to get, left out if all or if it is cut
-	WellSeconds  *float64 `json:"well_seconds,omitempty"` // since it was out last, left out if it never was
-	LastPick     uint64   `json:"last_pick"`
-	RunPicks     int64    `json:"run_picks"`
-	Terms        []Term   `json:"terms,omitempty"`
-	Score        *float64 `json:"score,omitempty"` // sum of the terms; lower is better
+	Deployment   string    `json:"deployment"`
+	Cut          string    `json:"cut,omitempty"`           // why it was not eligible
+	CutBy        string    `json:"cut_by,omitempty"`        // the scope that caused the cut, if not the deployment
+	UntilSeconds float64   `json:"until_seconds,omitempty"` // how long the cut lasts, if time alone ends it
+	Weight       float64   `json:"weight"`
+	InFlight     int       `json:"in_flight"`
+	Tokens       int       `json:"tokens"`                 // reserved there
+	WorkTokens   int       `json:"work_tokens"`            // outstanding there
+	TTFTSeconds  float64   `json:"ttft_seconds,omitempty"` // expected
+	Samples      int       `json:"samples"`                // that ttft_seconds rests on
+	P95Seconds   float64   `json:"p95_seconds,omitempty"`  // to the first token, 95th percentile of late
+	Penalty      float64   `json:"penalty,omitempty"`      // failures of late, in requests
+	Share        float64   `json:"share,omitempty"`        // part of its usual traffic that it is to get, left out if all or if it is cut
+	WellSeconds  *float64  `json:"well_seconds,omitempty"` // since it was out last, left out if it never was
+	LastPick     uint64    `json:"last_pick"`
+	RunPicks     int64     `json:"run_picks"`
+	Forecast     *Forecast `json:"forecast,omitempty"` // where the strategy looks at one
+	Terms        []Term    `json:"terms,omitempty"`
+	Score        *float64  `json:"score,omitempty"` // sum of the terms; lower is better
 }
 
 // Term is one part of a score.
@@ -193,12 +211,18 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 		RunTotal: d.RunTotal, PromptTokens: d.Prompt, OutputTokens: d.Output, Chosen: d.Chosen, Trial: d.Trial, Panic: d.Panic, Eligible: d.Eligible,
 		Candidates: make([]Candidate, len(d.Candidates)),
 	}
+	if o := d.Outlook; o != (route.Outlook{}) {
+		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Error)}
+	}
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		v := Candidate{
 			Deployment: c.ID, Cut: string(c.Cut), CutBy: c.CutBy, UntilSeconds: c.Until.Seconds(), Weight: c.Weight, InFlight: c.InFlight,
 			Tokens: c.Tokens, WorkTokens: c.Work, TTFTSeconds: finite(c.TTFT), Samples: c.Samples, LastPick: c.LastPick, RunPicks: c.RunPicks,
 			P95Seconds: finite(c.P95), Penalty: c.Penalty,
+		}
+		if f := c.Forecast; f != (route.Forecast{}) {
+			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Prefill), f.Answers, f.Fill}
 		}
 		if c.Share < 1 {
 			v.Share = c.Share

@@ -24,7 +24,7 @@ func (c *call) understand() *llm.Error {
 			return requestError(err)
 		}
 		c.prefix = c.prompt.AppendPrefix(c.prefix[:0], f.Tenant, c.req.Model)
-		f.Prefix, f.Text = c.prefix, c.prompt.Text()
+		f.Prefix, f.PrefixBytes, f.Text = c.prefix, llm.PrefixBlock, c.prompt.Text()
 	}
 	f.Model = c.req.Model
 	if f.Model == "" && c.api.NeedsModel {

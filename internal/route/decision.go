@@ -25,6 +25,7 @@ type Decision struct {
 	Panic    bool   // so few were in use that breakers were passed over
 	Eligible int    // how many candidates were eligible; they come first in Candidates
 	RunTotal int64
+	Outlook  Outlook
 	Prompt   int // tokens the prompt was estimated at
 	Output   int // tokens of output expected
 
@@ -51,7 +52,7 @@ func (d *Decision) Recompute(strategy Strategy, f *Facts) string {
 	facts := *f
 	facts.Seed = d.Seed
 	round := NewRound(d.At, &facts, d.Draw, eligible, d.RunTotal)
-	round.Tokens = d.Prompt + d.Output
+	round.Tokens, round.Outlook = d.Prompt+d.Output, d.Outlook
 	return eligible[strategy.Pick(round)].ID
 }
 

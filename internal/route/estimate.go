@@ -127,6 +127,8 @@ type modelStats struct {
 	bytesPerToken mean
 	speeds        [sizeClasses]recent // times to first token by size
 	overload      overload
+	speed         speed // of all
+	outlook       outlook
 }
 
 type mean struct {
@@ -134,20 +136,25 @@ type mean struct {
 	n     int
 }
 
-func (m *mean) add(x float64) {
-	if m.n < statsMemory {
-		m.n++
-	}
+func (m *mean) add(x float64) { m.addOf(x, statsMemory) }
+
+// addOf adds x to the mean of about the last so many.
+func (m *mean) addOf(x float64, memory int) {
+	m.n = min(m.n+1, memory)
 	m.value += (x - m.value) / float64(m.n)
 }
 
 // promptTokens estimates the prompt of a request from the bytes of its text.
 func (s *modelStats) promptTokens(f *Facts) int {
-	ratio := priorBytesPerToken
+	return bounded(int(math.Ceil(float64(f.PromptBytes) / s.textPerToken())))
+}
+
+// textPerToken is how many bytes of text a token of a prompt is.
+func (s *modelStats) textPerToken() float64 {
 	if s.bytesPerToken.n > 0 {
-		ratio = s.bytesPerToken.value
+		return s.bytesPerToken.value
 	}
-	return bounded(int(math.Ceil(float64(f.PromptBytes) / ratio)))
+	return priorBytesPerToken
 }
 
 // outputTokens is what a request is expected to produce: its own limit, else the learned mean.

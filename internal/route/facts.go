@@ -1,6 +1,10 @@
 package route
 
-import "time"
+import (
+	"time"
+
+	"evenkeel/internal/prefix"
+)
 
 // Facts is all that routing may know about one client request. It is a value; it holds no body.
 type Facts struct {
@@ -13,6 +17,7 @@ type Facts struct {
 	Stream       bool      // the client asked for a streamed answer
 	PromptBytes  int       // bytes of text that become prompt tokens
 	Prefix       []uint64  // hash chain of the prompt (llm.Prompt.AppendPrefix), valid while the request runs
+	PrefixBytes  int       // bytes of text that one hash of Prefix stands for
 	Text         uint64    // hash of the whole prompt (llm.Prompt.Text), by which a request that comes back is known
 	MaxOutput    int       // the request's own limit on output tokens, 0 = none given
 	ClientRetry  int       // the client's own count of retries before this request
@@ -29,6 +34,8 @@ type Query struct {
 	Away  []string  // failure domains to stay out of, if there is another
 	Until time.Time // who cannot be served by then need not wait, zero = waits for ever
 	Apart []string  // names of endpoints that may not serve: a hedge to the same place would wait for the same fault
+
+	matches []prefix.Match // what is found of the prompt, by memory.holder
 
 	// Memory for the answer, so that who asks often need not allocate it; nil allocates. What was in it is lost. The
 	// Lease must have ended before its memory is given again; a Decision is never changed once it was returned.

@@ -53,6 +53,7 @@ type Deployment struct {
 	URL      string  // base URL of the endpoint
 	Model    string  // the name upstream knows the model by
 	Domain   string  // failure domain: what is likely to fail together has the same, such as a host; "" = its own
+	Cache    int     // tokens that its prefix cache holds, 0 = not known
 	Weight   float64 // relative capacity, from 1e-6 to 1e9; 0 = never picked
 	Limits   Limits  // of this deployment alone
 	Scopes   []Scope // at most MaxScopes; all must be eligible too
@@ -90,6 +91,7 @@ type pool struct {
 	strain   strain
 	stats    *modelStats
 	fleet    fleetMedian
+	foresees bool  // see Foresighted
 	runs     []run // the last one used first
 	picks    uint64
 }

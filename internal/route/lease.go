@@ -70,6 +70,8 @@ type Lease struct {
 	patience time.Duration // see Patience
 	drift    string
 
+	charge charge
+
 	decision *Decision
 }
 
@@ -116,6 +118,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 	l.work -= l.prompt
 	l.node.ahead -= l.prompt
 	l.prompt = 0
+	l.leave(now, true)
 	l.folded, l.node.heard = now, now
 	closed := false
 	for i := range l.marks[:l.nmarks] {
@@ -174,6 +177,7 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	l.done = true
 	l.node.work -= l.work
 	l.node.ahead -= l.prompt
+	l.leave(now, false)
 	l.release()
 	l.pool.stats.overload.drain.ended(now.Sub(l.begun), l.unused)
 	l.settle(now, o)
@@ -232,6 +236,7 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 		l.learnSpeed(now, o, o.Waited, late)
 	}
 	l.pool.stats.settle(l.facts, o)
+	l.reveal(o)
 	own := l.marks[0]
 	if own.gen == own.unit.breaker.gen {
 		if pause, reason := pauseOf(h, o); pause > 0 {
@@ -272,6 +277,9 @@ func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration, late 
 	if o.Reported && o.InputTokens > 0 {
 		uncached = bounded(o.InputTokens - o.CachedTokens)
 	}
+	if o.Verdict == Success {
+		l.compare(now, o, seconds)
+	}
 	n.ttft.add(now, seconds, l.pool.medianTTFT(now), l.pool.tuning)
 	n.recent.add(seconds)
 	l.pool.stats.speeds[sizeClass(l.uncached)].add(seconds)
@@ -279,7 +287,11 @@ func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration, late 
 		return
 	}
 	b := &n.breaker
-	down := b.slow.judge(now, h, seconds, n.pace.of(uncached, l.load), l.pool.strained(now), uncached)
+	usual := n.pace.of(uncached, l.load)
+	if l.pool.foresees { // its strategy sees for itself who is slow, and lets some wait longer on purpose
+		usual = 0
+	}
+	down := b.slow.judge(now, h, seconds, usual, l.pool.strained(now), uncached)
 	n.pace.add(now, seconds, uncached, l.load)
 	if down && !b.tripped && l.router.maySpare(n) {
 		b.trip(now, h, RuleSlow, "slow", &n.unit)

@@ -231,6 +231,11 @@ func mustBeIdle(t testing.TB, r *Router, now time.Time) {
 			t.Errorf("%v %s still counts in-flight %d, tokens %d", s.Kind, s.Name, s.InFlight, s.Tokens)
 		}
 	}
+	for k, n := range r.nodes {
+		if n.line.waiting != 0 || n.line.charged != 0 {
+			t.Errorf("%s: %d prompts of %v s still stand in its line", k.name, n.line.waiting, n.line.charged)
+		}
+	}
 	if len(v.Waiting) != 0 || len(r.queues) != 0 {
 		t.Errorf("still waiting: %v in %d queues", v.Waiting, len(r.queues))
 	}

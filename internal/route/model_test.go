@@ -141,7 +141,7 @@ func (w *world) override() {
 }
 
 func (w *world) query() Query {
-	f := &Facts{Seed: uint64(w.choose(256)), PromptBytes: 38 * w.choose(20), MaxOutput: []int{0, 10, 100, 900, 5000}[w.choose(5)]}
+	f := &Facts{Seed: uint64(w.choose(256)), PromptBytes: 38 * w.choose(20), MaxOutput: []int{0, 10, 100, 900, 5000}[w.choose(5)], Stream: w.choose(2) == 0}
 	q := Query{Model: fmt.Sprintf("m%d", w.choose(3)), Facts: f}
 	names := []string{"e0", "e1/m", "e2/m", "e0/m", "nobody"}
 	switch w.choose(10) {
@@ -390,6 +390,11 @@ func (w *world) check() {
 		}
 		if n := w.r.nodes[k]; n != nil && n.work != s.work {
 			w.fail("%v counts work %d, want %d", k, n.work, s.work)
+		}
+	}
+	for k, n := range w.r.nodes {
+		if n.inFlight == 0 && (n.line.waiting != 0 || n.line.charged != 0) || n.line.waiting > n.inFlight || n.line.waiting < 0 || !(n.line.charged >= 0) {
+			w.fail("%v: in-flight %d, and in its line %+v", k, n.inFlight, n.line)
 		}
 	}
 	for k, u := range w.r.units {

@@ -75,6 +75,9 @@ type node struct {
 	ahead  int     // prompt tokens of what has no first token yet
 	work   int     // outstanding token work: not yet prefilled prompt plus expected output not yet seen
 	ttft   estimate
+	line   line
+	speed  speed
+	memory memory
 	failed decayed // failures of late, which count as load: who fails fast is not idle
 	recent recent
 	unit

@@ -37,6 +37,7 @@ func (q *Query) class() class {
 // Wait puts the query in the queue. wakeUp is called once, without any lock, when the Ticket has a Result;
 // that may be before Wait returns, and while Cancel runs. A Refusal says that the queue is full or too slow.
 func (r *Router) Wait(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal) {
+	r.match(&q, nil)
 	t, refusal, woken := r.enqueue(now, q, wakeUp)
 	wake(woken)
 	return t, refusal
@@ -147,6 +148,7 @@ func (r *Router) sweep(now time.Time) (woken []*Ticket) {
 		r.drop(now, t)
 		if t.lease, t.refusal = r.choose(now, t.query, r.sweeps); t.lease != nil {
 			t.lease.pool.stats.overload.drain.served++
+			r.remember(t.lease)
 		}
 		woken = append(woken, t)
 	}

@@ -5,15 +5,21 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"evenkeel/internal/prefix"
 )
 
 // Router holds what is known about deployments and decides where requests go. All methods may be called
 // concurrently.
 type Router struct {
+	index   *prefix.Index
+	scratch sync.Pool // of *[]prefix.Match
+
 	mu         sync.Mutex
 	maxWaiting int // waiters per model, 0 = no limit
 	health     Health
 	epoch      uint64
+	blockBytes int // Facts.PrefixBytes that the index is sized for
 	pools      map[string]*pool
 	units      map[key]*unit // every deployment's and scope's unit that is a member or in use
 	nodes      map[key]*node
@@ -69,6 +75,8 @@ func (r *Router) Configure(o Options) {
 // New returns a Router without deployments.
 func New(o Options) *Router {
 	return &Router{
+		index:      prefix.New(),
+		scratch:    sync.Pool{New: func() any { return new([]prefix.Match) }},
 		maxWaiting: o.MaxWaiting,
 		health:     o.health(),
 		pools:      map[string]*pool{},
@@ -182,6 +190,9 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 	if t, ok := s.Strategy.(Tuner); ok {
 		p.tuning = t.Tuning()
 	}
+	if t, ok := s.Strategy.(Foresighted); ok {
+		p.foresees = t.Foresees()
+	}
 	if t, ok := s.Strategy.(Steady); ok {
 		p.steady = t.Steady()
 	}
@@ -214,12 +225,17 @@ func (r *Router) node(now time.Time, d *Deployment) *node {
 	n := r.nodes[k]
 	if n == nil {
 		n = &node{unit: unit{key: k}}
+		n.memory.holder = r.index.Join(n.memory.room(r.blockBytes))
 		r.nodes[k] = n
 		r.units[k] = &n.unit
 		r.recall(now, &n.unit)
 	}
 	n.setLimits(now, d.Limits)
 	n.dep, n.member = d, true
+	if n.memory.tokens != d.Cache {
+		n.memory.tokens = d.Cache
+		r.index.Resize(n.memory.holder, n.memory.room(r.blockBytes))
+	}
 	n.units = []*unit{&n.unit}
 	for _, s := range d.Scopes {
 		u := r.units[s.key()]
@@ -243,7 +259,10 @@ func (r *Router) forget(now time.Time, u *unit) {
 	if !u.member && u.inFlight == 0 {
 		r.keep(now, u.key, u.breaker.order)
 		delete(r.units, u.key)
-		delete(r.nodes, u.key)
+		if n := r.nodes[u.key]; n != nil {
+			r.index.Leave(n.memory.holder)
+			delete(r.nodes, u.key)
+		}
 	}
 }
 
@@ -287,7 +306,16 @@ func (r *Router) bare(now time.Time, q *Query, k RefusalKind) *Refusal {
 // Pick chooses a deployment and reserves it, in one step. Exactly one of the results is nil. A Saturated
 // refusal may be followed by Wait with the same query.
 func (r *Router) Pick(now time.Time, q Query) (*Lease, *Refusal) {
+	scratch := r.scratch.Get().(*[]prefix.Match)
+	r.match(&q, *scratch)
 	l, refusal, woken := r.pick(now, q)
+	if l != nil {
+		r.remember(l)
+	}
+	if q.matches != nil {
+		*scratch = q.matches
+	}
+	r.scratch.Put(scratch)
 	wake(woken)
 	return l, refusal
 }
@@ -322,7 +350,13 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		r.describe(d, now, p, &q, prompt, output, -1)
 		return nil, r.refuse(d)
 	}
-	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Tokens: prompt + output}
+	if p.foresees {
+		for i, m := range r.eligible {
+			r.candidates[i].Forecast = r.forecast(now, p, m.node, &q, prompt, output).Forecast
+		}
+	}
+	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Tokens: prompt + output,
+		Outlook: p.stats.outlook.of(len(p.members))}
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
 	run := p.run(r.eligible)
 	if run != nil {
@@ -337,6 +371,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	}
 	l := r.reserve(now, p, &q, r.eligible[i], prompt, output)
 	r.describe(l.decision, now, p, &q, prompt, output, i)
+	l.decision.Outlook = r.round.Outlook
 	l.decision.RunTotal, l.decision.Trial = r.round.RunTotal, trial
 	if run != nil {
 		run.picks[i]++
@@ -385,6 +420,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast) * float64(time.Second))
 	n.picked = now
 	p.stats.overload.drain.running++
+	l.join(now, q)
 	for _, u := range n.units {
 		free, trial := u.breaker.admits(now)
 		trial = trial && free // in a panic requests pass beside the trial

@@ -19,6 +19,11 @@ type Tuner interface {
 	Tuning() Tuning
 }
 
+// Foresighted is implemented by strategies that look at Candidate.Forecast, which is empty for the others.
+type Foresighted interface {
+	Foresees() bool
+}
+
 // Steady is implemented by strategies that keep to one deployment while it is in use: slow starts and degraded
 // deployments do not divert a part of the requests from it.
 type Steady interface {
@@ -40,6 +45,7 @@ type Candidate struct {
 	Samples  int           // how many answers TTFT rests on
 	LastPick uint64        // ordinal of the pick that last chose it for this model, 0 = never
 	RunPicks int64         // times chosen while the same set of candidates was eligible
+	Forecast Forecast
 	Cut      Cut           // why it was not eligible, "" if it was
 	CutBy    string        // the scope that caused the cut, "" if the deployment itself
 	Until    time.Duration // for a cut that ends by time alone: how long from the decision
@@ -110,6 +116,7 @@ type Round struct {
 	Candidates []Candidate // the eligible ones, in fleet order
 	RunTotal   int64       // sum of their RunPicks; 0 = no pick of this set is remembered
 	Tokens     int         // of the request: prompt and expected output
+	Outlook    Outlook
 	pcg        rand.PCG
 }
 

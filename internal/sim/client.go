@@ -92,7 +92,7 @@ func (f *Fleet) begin(c *client, b *balancer) {
 	c.at, c.dials, c.waiting = b, 0, false
 	c.facts = route.Facts{
 		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: f.asked(c), API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
-		PromptBytes: f.promptBytes(r), Prefix: r.Prompt, Text: r.Seed,
+		PromptBytes: f.promptBytes(r), Prefix: r.Prompt, PrefixBytes: f.prefixBytes(r), Text: r.Seed,
 	}
 	if seen := r.Recorded; seen != nil {
 		c.facts.API, c.facts.Stream, c.facts.MaxOutput = seen.API, seen.Stream, seen.MaxOutput
@@ -102,6 +102,15 @@ func (f *Fleet) begin(c *client, b *balancer) {
 		f.requests[r.Seed] = r
 	}
 	f.tell(c, exchange.Event{Kind: exchange.Started})
+}
+
+// prefixBytes is how much text a hash of the prompt stands for.
+func (f *Fleet) prefixBytes(r *Request) int {
+	ratio := float64(proseBytes)
+	if m := f.o.BytesPerToken.Mean; m > 0 {
+		ratio = m
+	}
+	return int(math.Round(ratio * float64(r.BlockTokens)))
 }
 
 func (f *Fleet) promptBytes(r *Request) int {

@@ -68,7 +68,7 @@ func (o *Options) pools(s route.Strategy) []route.PoolSpec {
 		endpoint := "e" + strconv.Itoa(i)
 		url := "http://" + endpoint
 		pool.Deployments = append(pool.Deployments, route.Deployment{
-			ID: id, Endpoint: endpoint, URL: url, Model: model, Weight: weight, Limits: o.Limits,
+			ID: id, Endpoint: endpoint, URL: url, Model: model, Weight: weight, Limits: o.Limits, Cache: o.CacheTokens,
 			Scopes: []route.Scope{{Kind: route.EndpointScope, Name: endpoint, URL: url}},
 		})
 	}

@@ -1,0 +1,215 @@
+package route
+
+import (
+	"math"
+	"time"
+
+	"evenkeel/internal/prefix"
+)
+
+// Forecast is what is expected of a candidate for the request at hand.
+type Forecast struct {
+	Cached  int     // tokens of the prompt that its cache is likely to hold
+	Wait    float64 // seconds until it has done the prompts before this one
+	Prefill float64 // seconds that it takes for this one then
+	Answers int     // that it is producing
+	Fill    float64 // part of its cache that what runs there and this request need, 0 = not known
+}
+
+// Outlook is what a Round says of all candidates of a model.
+type Outlook struct {
+	Rate    float64 // requests a second for each deployment, 0 = not known
+	Prefill float64 // mean seconds of a prompt
+	// Error is how far times to the first token are from what was forecast: the mean of the logarithm of their ratio, whichever way, once
+	// outlookLeast are known. Strategies should not build on forecasts that are off by much.
+	Error float64
+}
+
+const (
+	// DefaultCacheTokens is how many tokens a deployment's prefix cache is taken to hold if nobody says: too large a guess costs
+	// little, too small a one much.
+	DefaultCacheTokens = 2_000_000
+
+	doubtMemory   = 20   // answers over which it is a mean what engines say of their caches
+	missesInARow  = 5    // so many prompts in a row of which nothing is found: the cache is empty
+	missShare     = 0.1  // of what should be there is nothing
+	missTokens    = 500  // what should be there at least
+	answerPrior   = 0.5  // share of an answer that is thought to be found again
+	outlookSpan   = 50   // requests of each deployment over which an Outlook is a mean
+	outlookLeast  = 30   // answers before its Error is known
+	shortestGap   = 1e-3 // seconds between requests of each deployment, at the busiest
+	surelyCached  = 0.9  // of the blocks that should be there: then what is behind them says something of the answer
+	errorMemory   = 100  // answers over which Error is a mean
+	leastForecast = 5e-3 // seconds: below, an error is none
+)
+
+// memory is what is known about a deployment's cache. Guarded by Router.mu, but for holder, which never changes.
+type memory struct {
+	holder int     // its number in Router.index
+	tokens int     // how many it holds, 0 = not known
+	doubt  float64 // share of what should be there that is not
+	misses int     // in a row
+}
+
+// room is how many blocks of so many bytes are remembered of a deployment.
+func (m *memory) room(blockBytes int) int {
+	tokens := m.tokens
+	if tokens == 0 {
+		tokens = DefaultCacheTokens
+	}
+	return int(float64(tokens) * priorBytesPerToken / float64(max(blockBytes, 1)))
+}
+
+// outlook is what is learned for Outlook. Guarded by Router.mu.
+type outlook struct {
+	gap, prefill mean
+	last         time.Time
+	errors       mean
+	answers      mean // share of an answer that the next turn found
+}
+
+func (o *outlook) requested(now time.Time, seconds float64, deployments int) {
+	if !o.last.IsZero() {
+		o.gap.addOf(max(now.Sub(o.last).Seconds(), 0), outlookSpan*deployments)
+	}
+	o.prefill.addOf(seconds, outlookSpan*deployments)
+	o.last = now
+}
+
+func (o *outlook) of(deployments int) Outlook {
+	x := Outlook{Prefill: o.prefill.value}
+	if o.gap.n > 0 {
+		x.Rate = 1 / max(o.gap.value*float64(deployments), shortestGap)
+	}
+	if o.errors.n >= outlookLeast {
+		x.Error = o.errors.value
+	}
+	return x
+}
+
+// charge is what a lease's prompt was expected to take, and what shows whether it did.
+type charge struct {
+	Forecast
+	prompt      int     // tokens
+	seconds     float64 // in the deployment's line; 0 = not, or no more
+	ahead       float64 // seconds that the line said
+	idle        bool    // nothing was in the line
+	took        float64 // seconds that the prompt took, from when its turn came; 0 = not known
+	blocks      float64 // tokens of the prompt that the cache should hold,
+	answer      float64 // and tokens behind them that it should hold if they are the answer to them
+	blockTokens float64 // of one hash of the prompt
+}
+
+// match looks a prompt up in the index, before Router.mu is held.
+func (r *Router) match(q *Query, scratch []prefix.Match) {
+	if len(q.Facts.Prefix) > 0 {
+		q.matches = r.index.Match(q.Facts.Prefix, scratch)
+	}
+}
+
+// remember tells the index where a prompt went.
+func (r *Router) remember(l *Lease) {
+	if f := l.facts; len(f.Prefix) > 0 {
+		r.index.Insert(l.node.memory.holder, f.Prefix, l.expected, int(math.Ceil(float64(l.expected)/l.charge.blockTokens)))
+	}
+}
+
+// sized makes the index hold as many blocks as caches do, for blocks of this size.
+func (r *Router) sized(blockBytes int) {
+	if blockBytes == 0 || blockBytes == r.blockBytes {
+		return
+	}
+	r.blockBytes = blockBytes
+	for _, n := range r.nodes {
+		r.index.Resize(n.memory.holder, n.memory.room(blockBytes))
+	}
+}
+
+// forecast says what is to be expected of a deployment.
+func (r *Router) forecast(now time.Time, p *pool, n *node, q *Query, prompt, output int) charge {
+	c := charge{prompt: prompt, ahead: n.line.ahead(now), idle: n.line.idle(now), blockTokens: float64(q.Facts.PrefixBytes) / p.stats.textPerToken()}
+	c.Answers = max(0, n.inFlight-n.line.waiting)
+	c.Wait = c.ahead * n.line.part()
+	if n.memory.holder < len(q.matches) {
+		m, most := q.matches[n.memory.holder], float64(max(prompt-1, 0)) // an engine always computes the last token
+		c.blocks = min(float64(m.Blocks)*c.blockTokens, most)
+		c.answer = min(float64(m.Answer), most-c.blocks)
+		again := answerPrior
+		if a := &p.stats.outlook.answers; a.n > 0 {
+			again = a.value
+		}
+		c.Cached = int((1 - n.memory.doubt) * (c.blocks + again*c.answer))
+	}
+	n.speed.begin(&p.stats.speed)
+	x := featuresOf(prompt-c.Cached, prompt, c.Answers)
+	c.Prefill = n.speed.of(now, &x)
+	if t := n.memory.tokens; t > 0 {
+		c.Fill = min(float64(n.tokens+prompt+output)/float64(t), 1)
+	}
+	return c
+}
+
+// join puts the prompt of a lease into its deployment's line, before the lease is counted there.
+func (l *Lease) join(now time.Time, q *Query) {
+	l.router.sized(q.Facts.PrefixBytes)
+	l.charge = l.router.forecast(now, l.pool, l.node, q, l.prompt, l.expected)
+	l.node.line.join(now, l.charge.Prefill, q.Facts.Stream)
+	if q.Facts.Stream { // of another, nobody sees when the prompt is done
+		l.charge.seconds = l.charge.Prefill
+	}
+	l.pool.stats.outlook.requested(now, l.charge.Prefill, len(l.pool.members))
+}
+
+// leave takes it out of the line.
+func (l *Lease) leave(now time.Time, first bool) {
+	c, n := &l.charge, &l.node.line
+	if c.seconds == 0 {
+		return
+	}
+	if first {
+		turn := l.begun
+		if n.first.After(turn) {
+			turn = n.first
+		}
+		c.took = max(now.Sub(turn).Seconds(), leastSeconds)
+	}
+	n.leave(now, c.seconds, first)
+	c.seconds = 0
+}
+
+// compare learns from an answer that came, after so many seconds, what forecasts are worth.
+func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
+	c, n, s := &l.charge, l.node, l.pool.stats
+	s.outlook.errors.addOf(math.Abs(math.Log(max(seconds, leastForecast)/max(c.Wait+c.Prefill, leastForecast))), errorMemory)
+	x := featuresOf(c.prompt-c.Cached, c.prompt, c.Answers)
+	if o.Reported && o.InputTokens > 0 {
+		x = featuresOf(bounded(o.InputTokens-o.CachedTokens), bounded(o.InputTokens), c.Answers)
+	}
+	n.line.learn(seconds-n.speed.of(now, &x), c.ahead)
+	if c.took > 0 {
+		n.speed.learn(now, &s.speed, &x, c.took, c.idle)
+	}
+}
+
+// reveal learns from what an engine says it found in its cache.
+func (l *Lease) reveal(o *Outcome) {
+	c, m := &l.charge, &l.node.memory
+	if !o.Reported || o.InputTokens == 0 || c.blocks == 0 {
+		return
+	}
+	cached := float64(bounded(o.CachedTokens))
+	m.doubt += (1 - min(cached/c.blocks, 1) - m.doubt) / doubtMemory
+	switch {
+	case c.blocks < missTokens: // a block more or less says nothing
+	case cached > missShare*c.blocks:
+		m.misses = 0
+	default:
+		if m.misses++; m.misses == missesInARow {
+			m.misses = 0
+			l.router.index.Drop(m.holder)
+		}
+	}
+	if c.answer > 0 && cached >= surelyCached*c.blocks {
+		l.pool.stats.outlook.answers.addOf(min(max((cached-c.blocks)/c.answer, 0), 1), doubtMemory)
+	}
+}

@@ -1,0 +1,210 @@
+package route
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"time"
+)
+
+// foresee is a strategy that takes what answers first by forecast.
+type foresee struct{}
+
+func (foresee) Pick(r *Round) int {
+	return r.Lowest(func(i int) float64 { f := &r.Candidates[i].Forecast; return f.Wait + f.Prefill })
+}
+
+func (foresee) Foresees() bool { return true }
+
+// chain is a prompt's hash chain of so many blocks of 400 bytes, which begins like those of the same family.
+func chain(family, shared, blocks int) (c []uint64) {
+	for i := range blocks {
+		h := uint64(family)<<32 + uint64(i)
+		if i >= shared {
+			h += uint64(shared+1) << 48
+		}
+		c = append(c, h*0x9e3779b97f4a7c15)
+	}
+	return c
+}
+
+// talk asks a Router for prompts of blocks, and answers.
+type talk struct {
+	t    *testing.T
+	r    *Router
+	now  time.Time
+	seed uint64
+}
+
+func newTalk(t *testing.T, deployments ...Deployment) *talk {
+	return &talk{t: t, r: newRouter(t, PoolSpec{Model: "m", Strategy: foresee{}, Deployments: deployments}), now: start}
+}
+
+func (k *talk) ask(chain []uint64) *Lease {
+	k.t.Helper()
+	k.seed++
+	k.now = k.now.Add(time.Minute)
+	return mustPick(k.t, k.r, k.now, Query{Model: "m", Facts: &Facts{
+		Model: "m", Seed: k.seed, Stream: true, PromptBytes: 400*len(chain) + 40, Prefix: chain, PrefixBytes: 400, MaxOutput: 50,
+	}})
+}
+
+// answer ends a lease after so many seconds; the engine says how many tokens it had.
+func (k *talk) answer(l *Lease, seconds float64, prompt, cached int) {
+	first := time.Duration(seconds * float64(time.Second))
+	l.FirstToken(k.now.Add(first))
+	l.Done(k.now.Add(first+time.Second), Outcome{
+		Verdict: Success, Answered: true, Status: 200, TTFT: first, Reported: true, InputTokens: prompt, CachedTokens: cached, OutputTokens: 50,
+	})
+}
+
+func chosen(l *Lease) *Candidate {
+	for i := range l.Decision().Candidates {
+		if c := &l.Decision().Candidates[i]; c.ID == l.Decision().Chosen {
+			return c
+		}
+	}
+	return nil
+}
+
+// TestPromptsGoWhereTheyAreCached, and the second prompt of a burst is seen to be where the first one went.
+func TestPromptsGoWhereTheyAreCached(t *testing.T) {
+	k := newTalk(t, dep("a/m", Limits{}), dep("b/m", Limits{}), dep("c/m", Limits{}))
+	homes := map[int]string{}
+	for round := range 20 {
+		for family := range 5 {
+			l := k.ask(chain(family, 30, 31+round))
+			id := l.Deployment().ID
+			if home := homes[family]; home == "" {
+				homes[family] = id
+			} else if home != id {
+				t.Errorf("round %d: family %d went to %s, its home is %s", round, family, id, home)
+			} else if c := chosen(l).Forecast.Cached; c < 2500 { // 30 blocks of 400 bytes of about 4
+				t.Errorf("round %d: %d tokens are thought to be cached", round, c)
+			}
+			prompt := (400*(31+round) + 40) / 4
+			k.answer(l, 0.05, prompt, prompt-100)
+		}
+	}
+	mustBeIdle(t, k.r, k.now)
+
+	first := k.ask(chain(7, 40, 40)) // nothing has come back yet
+	second := k.ask(chain(7, 40, 41))
+	if c := chosen(second).Forecast.Cached; first.Deployment().ID != second.Deployment().ID || c < 3000 {
+		t.Errorf("%s, then %s, where %d tokens are thought to be cached", first.Deployment().ID, second.Deployment().ID, c)
+	}
+	first.Done(k.now, Outcome{Verdict: DeploymentFault, Class: "upstream_5xx", Answered: true, Status: 500})
+	second.Done(k.now, Outcome{})
+	mustBeIdle(t, k.r, k.now)
+}
+
+// TestRestartedEngine: of a cache that finds nothing five times in a row nothing is believed any more.
+func TestRestartedEngine(t *testing.T) {
+	k := newTalk(t, dep("a/m", Limits{}))
+	for range 10 {
+		k.answer(k.ask(chain(1, 30, 30)), 0.05, 3000, 2990)
+	}
+	for i := range missesInARow {
+		l := k.ask(chain(1, 30, 30))
+		if chosen(l).Forecast.Cached == 0 {
+			t.Errorf("miss %d: nothing is thought to be cached", i)
+		}
+		k.answer(l, 0.3, 3000, 0)
+	}
+	l := k.ask(chain(1, 30, 30))
+	if c := chosen(l).Forecast.Cached; c != 0 {
+		t.Errorf("after %d misses %d tokens are thought to be cached", missesInARow, c)
+	}
+	k.answer(l, 0.3, 3000, 0)
+}
+
+// TestEngineWithoutCache: what is never found counts for nothing after a while.
+func TestEngineWithoutCache(t *testing.T) {
+	k := newTalk(t, dep("a/m", Limits{}))
+	var l *Lease
+	for range 100 {
+		l = k.ask(chain(1, 30, 30))
+		k.answer(l, 0.3, 3000, 0)
+	}
+	if c := chosen(l).Forecast.Cached; c > 60 {
+		t.Errorf("%d of 3000 tokens are thought to be cached", c)
+	}
+}
+
+// TestEngineThatSaysNothing of its cache is believed to have what it was sent.
+func TestEngineThatSaysNothing(t *testing.T) {
+	k := newTalk(t, dep("a/m", Limits{}))
+	var l *Lease
+	for range 20 {
+		l = k.ask(chain(1, 30, 30))
+		l.FirstToken(k.now)
+		l.Done(k.now, Outcome{Verdict: Success, Answered: true, TTFT: time.Second})
+	}
+	if c := chosen(l).Forecast.Cached; c < 2500 {
+		t.Errorf("%d tokens are thought to be cached", c)
+	}
+}
+
+// TestForecastIsOfUse: of a deployment that takes 2 s for 3,000 tokens and its twin that takes 0.2 s, the quick one gets the
+// prompts, and forecasts come true.
+func TestForecastIsOfUse(t *testing.T) {
+	k := newTalk(t, dep("quick/m", Limits{}), dep("slow/m", Limits{}))
+	quick := 0
+	for i := range 400 {
+		l := k.ask(chain(1000+i, 0, 30))
+		seconds := 0.2
+		if l.Deployment().ID == "slow/m" {
+			seconds = 2
+		} else if i >= 200 {
+			quick++
+		}
+		if f := chosen(l).Forecast; i >= 200 && seconds < 1 && math.Abs(f.Wait+f.Prefill-seconds) > 0.05 {
+			t.Errorf("%d: forecast %+v, it takes %v s", i, f, seconds)
+		}
+		k.answer(l, seconds, 3000, 0)
+	}
+	if quick < 180 {
+		t.Errorf("the quick one got %d of 200", quick)
+	}
+}
+
+// TestForecastsFromMany goroutines: the index and the line are whole afterwards.
+func TestForecastsFromMany(t *testing.T) {
+	r := newRouter(t, PoolSpec{Model: "m", Strategy: foresee{}, Deployments: []Deployment{dep("a/m", Limits{}), dep("b/m", Limits{})}})
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 300 {
+				l, _ := r.Pick(start, Query{Model: "m", Facts: &Facts{
+					Model: "m", Seed: uint64(i), Stream: i%2 == 0, PromptBytes: 4000, Prefix: chain(i%7, 5, 5+g), PrefixBytes: 400,
+				}})
+				if i%3 == 0 {
+					l.FirstToken(start)
+				}
+				l.Done(start, Outcome{Verdict: Verdict(i % 3), Answered: true, TTFT: time.Second, Reported: true, InputTokens: 1000, CachedTokens: 7 * i})
+			}
+		})
+	}
+	all.Wait()
+	mustBeIdle(t, r, start)
+}
+
+// TestOutlook tells how often a deployment is asked, for how long, and how wrong forecasts are.
+func TestOutlook(t *testing.T) {
+	var o outlook
+	if x := o.of(4); x != (Outlook{}) {
+		t.Errorf("before anything: %+v", x)
+	}
+	for i := range 1000 {
+		o.requested(start.Add(time.Duration(i)*100*time.Millisecond), 0.5, 4)
+	}
+	if x := o.of(4); math.Abs(x.Rate-2.5) > 1e-6 || math.Abs(x.Prefill-0.5) > 1e-9 || x.Error != 0 {
+		t.Errorf("10 a second over 4, half a second each: %+v", x)
+	}
+	for range outlookLeast {
+		o.errors.addOf(2, errorMemory)
+	}
+	if x := o.of(4); x.Error != 2 {
+		t.Errorf("error %v", x.Error)
+	}
+}

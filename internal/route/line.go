@@ -1,0 +1,73 @@
+package route
+
+import "time"
+
+const (
+	leastOfLine = 0.3 // of what is charged: what is late is not done, whatever the clock says
+	mostOfLine  = 2.0 // of what the clock says: what others do there has no part in what is ours
+	lineMemory  = 50  // prompts over which line.part is a mean
+	linePrior   = 5   // prompts that count as if the clock were right
+)
+
+// line is the prompts that a deployment has before it, in seconds. It drains with time, and each first token says anew where it is:
+// what was charged behind that prompt is all that is left. Guarded by Router.mu.
+type line struct {
+	clock   time.Time // when it will have done them, as far as is known
+	charged float64   // seconds of those whose first token is awaited
+	waiting int       // how many these are
+	first   time.Time // when the last first token came
+
+	waited, expected float64 // fading sums of what prompts waited for those before them, and of what the clock said
+}
+
+// join adds a prompt to the line. Of one that is awaited, leave must tell.
+func (n *line) join(now time.Time, seconds float64, awaited bool) {
+	if n.clock.Before(now) {
+		n.clock = now
+	}
+	n.clock = n.clock.Add(time.Duration(seconds * float64(time.Second)))
+	if awaited {
+		n.charged += seconds
+		n.waiting++
+	}
+}
+
+// leave takes a prompt out that was awaited, since its first token came or since it never will.
+func (n *line) leave(now time.Time, seconds float64, first bool) {
+	n.charged = max(0, n.charged-seconds)
+	if n.waiting--; n.waiting == 0 {
+		n.charged = 0 // without what rounding left
+	}
+	if first {
+		n.first = now
+		n.clock = now.Add(time.Duration(n.charged * float64(time.Second)))
+	} else {
+		n.clock = n.clock.Add(-time.Duration(seconds * float64(time.Second)))
+	}
+}
+
+// idle reports whether nothing is before a prompt that comes now.
+func (n *line) idle(now time.Time) bool { return n.waiting == 0 && !n.clock.After(now) }
+
+// ahead is how many seconds of prompts are before one that comes now.
+func (n *line) ahead(now time.Time) float64 {
+	return max(n.clock.Sub(now).Seconds(), leastOfLine*n.charged)
+}
+
+// learn takes what a prompt waited for those before it, of which the line said ahead.
+func (n *line) learn(waited, ahead float64) {
+	if ahead > 0 {
+		const keep = 1 - 1.0/lineMemory
+		n.waited, n.expected = keep*n.waited+max(waited, 0), keep*n.expected+ahead
+	}
+}
+
+// part is how much of what is ahead a prompt waits for indeed. An engine that batches does several in the time of one, a provider has
+// many engines, and others may stand in a line of which we see our own only.
+func (n *line) part() float64 {
+	if n.expected == 0 {
+		return 1
+	}
+	const prior = 1.0 * linePrior / lineMemory
+	return min((n.waited+prior*n.expected)/(n.expected+prior*n.expected), mostOfLine)
+}

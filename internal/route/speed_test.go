@@ -1,0 +1,139 @@
+package route
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// law is how long prompts take at an engine of a test.
+func law(n, l, b int) float64 {
+	return 0.02 + 1e-4*float64(n) + 8e-10*float64(n)*(float64(l)-float64(n)/2) + 4e-4*float64(b)*max(1, float64(n)/speedChunk)
+}
+
+// TestSpeedIsLearned from prompts of all sizes, each a tenth off.
+func TestSpeedIsLearned(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var s, fleet speed
+	now := start
+	prompt := func() (n, l, b int) {
+		l = int(math.Exp(5 + 6*r.Float64()))
+		return max(1, int(float64(l)*r.Float64())), l, r.IntN(60)
+	}
+	teach := func(times int, slower float64) {
+		for range times {
+			now = now.Add(time.Second)
+			n, l, b := prompt()
+			x := featuresOf(n, l, b)
+			s.learn(now, &fleet, &x, slower*law(n, l, b)*(0.9+0.2*r.Float64()), true)
+		}
+	}
+	off := func(s *speed, slower float64) (worst float64) {
+		for range 200 {
+			n, l, b := prompt()
+			x := featuresOf(n, l, b)
+			worst = max(worst, math.Abs(math.Log(s.of(now, &x)/(slower*law(n, l, b)))))
+		}
+		return worst
+	}
+	teach(400, 1)
+	if e := off(&s, 1); e > 0.2 {
+		t.Errorf("after 400 prompts a forecast is %.0f %% off", 100*e)
+	}
+	other := speed{}
+	other.begin(&fleet)
+	if e := off(&other, 1); e > 0.2 {
+		t.Errorf("who has shown nothing is taken to be as fast as the fleet: %.0f %% off", 100*e)
+	}
+	teach(40, 10)
+	if e := off(&s, 10); e > 0.7 {
+		t.Errorf("40 prompts after all became ten times slower a forecast is %.0f %% off", 100*e)
+	}
+	now = now.Add(5 * time.Minute)
+	if e := off(&s, 1); e > 1.3 {
+		t.Errorf("five minutes without news a forecast is e^%.1f times off: nobody would ask again", e)
+	}
+}
+
+// TestSpeedBeforeAnything is known: something finite and above zero, more for larger prompts.
+func TestSpeedBeforeAnything(t *testing.T) {
+	var s, fleet speed
+	s.begin(&fleet)
+	last := 0.0
+	for _, n := range []int{1, 100, 10_000, 200_000} {
+		x := featuresOf(n, n, 0)
+		if got := s.of(start, &x); !(got > last) || got > 100 {
+			t.Errorf("%d tokens: %v s, after %v", n, got, last)
+		} else {
+			last = got
+		}
+	}
+}
+
+// TestSpeedOfNonsense stays a number above zero, whatever engines report.
+func TestSpeedOfNonsense(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var s, fleet speed
+	odd := []int{0, 1, 7, mostTokens}
+	for i := range 5000 {
+		n, l, b := odd[r.IntN(4)], odd[r.IntN(4)], r.IntN(3)*r.IntN(1000)
+		x := featuresOf(n, max(n, l), b)
+		s.learn(start.Add(time.Duration(i)), &fleet, &x, []float64{leastSeconds, 1, 1e6}[r.IntN(3)], r.IntN(2) == 0)
+		if got := s.of(start, &x); !(got > 0) || math.IsInf(got, 0) {
+			t.Fatalf("sample %d: %v s", i, got)
+		}
+	}
+}
+
+// TestLine holds the line of a deployment to exact values.
+func TestLine(t *testing.T) {
+	var n line
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+	is := func(now time.Time, want float64) {
+		t.Helper()
+		if got := n.ahead(now); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v s are ahead, want %v", got, want)
+		}
+	}
+	if !n.idle(at(0)) {
+		t.Error("an empty line is not idle")
+	}
+	n.join(at(0), 4, true)
+	is(at(0), 4)
+	is(at(1), 3)
+	n.join(at(1), 2, true)
+	is(at(1), 5)
+	is(at(5.5), 0.3*6) // late: it is not done, whatever the clock says
+	n.leave(at(6), 4, true)
+	is(at(6), 2) // anew: what is charged behind it
+	n.join(at(6), 1, false)
+	is(at(6), 3)
+	n.leave(at(6.5), 2, false) // it failed: its seconds go
+	is(at(6.5), 0.5)
+	is(at(7), 0)
+	if !n.idle(at(7)) || n.charged != 0 || n.waiting != 0 {
+		t.Errorf("the line is not idle: %+v", n)
+	}
+}
+
+// TestPartOfLine: an engine that does four prompts at once makes nobody wait as long as the clock says.
+func TestPartOfLine(t *testing.T) {
+	var n line
+	if n.part() != 1 {
+		t.Errorf("unknown: %v", n.part())
+	}
+	for range 200 {
+		n.learn(0.5, 2)
+	}
+	if p := n.part(); math.Abs(p-(0.25+0.1)/1.1) > 0.01 {
+		t.Errorf("a quarter of the wait: %v", p)
+	}
+	for range 200 {
+		n.learn(50, 2)
+	}
+	if p := n.part(); p != mostOfLine {
+		t.Errorf("far more than the clock said: %v", p)
+	}
+	n.learn(-1, 0)
+}

@@ -1,0 +1,69 @@
+package strategy
+
+import (
+	"math"
+	"testing"
+
+	"evenkeel/internal/route"
+)
+
+// TestPredictedWaitScores holds the terms to exact values.
+func TestPredictedWaitScores(t *testing.T) {
+	s := build(t, "predicted_wait")
+	round := func(o route.Outlook, a, b route.Candidate) (chosen int, first []route.Term) {
+		a.ID, b.ID = "a", "b"
+		r := route.NewRound(start, &route.Facts{}, 0, []route.Candidate{a, b}, 0)
+		r.Outlook = o
+		chosen = s.Pick(r)
+		return chosen, r.Candidates[0].Noted()
+	}
+	a := route.Candidate{Weight: 2, Penalty: 1.5, Forecast: route.Forecast{Wait: 3, Prefill: 1, Answers: 20, Fill: 0.75}}
+	_, terms := round(route.Outlook{Rate: 0.5, Prefill: 1.6}, a, a) // ρ = 0.8, λ/(1−ρ) = 2.5
+	for i, want := range []route.Term{
+		{Name: "first_token_seconds", Value: (3 + 1) / 2.},
+		{Name: "externality_seconds", Value: othersCount * 2.5 * 1 * (3 + 0.5) / 2.},
+		{Name: "pressure_seconds", Value: (0.05*20*1 + 0.5*1.6*3) / 2.},
+		{Name: "failures_seconds", Value: 1.5 * (1.6 + 1) / 2.},
+	} {
+		if len(terms) != 4 || terms[i].Name != want.Name || math.Abs(terms[i].Value-want.Value) > 1e-9 {
+			t.Fatalf("terms %v, want %v as number %d", terms, want, i)
+		}
+	}
+
+	// Cached there with 2 s to wait, or 1.5 s to prefill here: who is alone goes where it is sooner, in a crowd the cache is spared.
+	cached := route.Candidate{Weight: 1, Forecast: route.Forecast{Wait: 2, Prefill: 0.1}}
+	idle := route.Candidate{Weight: 1, Forecast: route.Forecast{Prefill: 1.5}}
+	if i, _ := round(route.Outlook{Rate: 0.01, Prefill: 1}, cached, idle); i != 1 {
+		t.Error("with hardly any traffic it waits for the cache")
+	}
+	if i, _ := round(route.Outlook{Rate: 0.9, Prefill: 1}, cached, idle); i != 0 {
+		t.Error("in a crowd it computes what is cached")
+	}
+	// Overload cannot turn the sign.
+	if i, terms := round(route.Outlook{Rate: 50, Prefill: 1}, cached, idle); i != 0 || !(terms[1].Value > 0) {
+		t.Errorf("in overload it takes %d, terms %v", i, terms)
+	}
+}
+
+// TestPredictedWaitFallsBack to p2c_ewma while forecasts are wrong, and shows it.
+func TestPredictedWaitFallsBack(t *testing.T) {
+	s, p2c := build(t, "predicted_wait"), build(t, "p2c_ewma")
+	for seed := range uint64(200) {
+		candidates := func() []route.Candidate {
+			return []route.Candidate{
+				{ID: "a", Weight: 1, InFlight: 3, TTFT: 0.2, Forecast: route.Forecast{Wait: 9, Prefill: 1}},
+				{ID: "b", Weight: 1, InFlight: 1, TTFT: 0.3, Forecast: route.Forecast{Prefill: 0.01}},
+				{ID: "c", Weight: 1, InFlight: 0, TTFT: 0.9},
+			}
+		}
+		r := route.NewRound(start, &route.Facts{Seed: seed}, 0, candidates(), 0)
+		r.Outlook = route.Outlook{Rate: 1, Prefill: 0.5, Error: mostError + 0.01}
+		got := s.Pick(r)
+		if want := p2c.Pick(route.NewRound(start, &route.Facts{Seed: seed}, 0, candidates(), 0)); got != want {
+			t.Fatalf("seed %d: %d, p2c_ewma takes %d", seed, got, want)
+		}
+		if terms := r.Candidates[got].Noted(); len(terms) == 0 || terms[0].Name != "(in_flight+1)*ttft_seconds/weight" {
+			t.Fatalf("terms %v", terms)
+		}
+	}
+}
