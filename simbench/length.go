@@ -13,7 +13,8 @@ const pilot = "peer:lmetric"
 
 const (
 	pilotRequests = 2_000 // of the first pilot, for 8 deployments
-	pilots        = 4     // at most
+	pilots        = 6     // at most
+	pilotGrowth   = 4     // each is at most so many times as long as the one before: what comes first is cold, and says little
 	lengthMargin  = 1.1   // other seeds and policies have longer requests
 	hopeless      = 2     // a row that is not stable, and would have to be so many times as long, never will be long enough
 )
@@ -31,7 +32,7 @@ func (b *bench) length(ctx context.Context, s *spec, base study.Row) (int, error
 		if err != nil {
 			return 0, err
 		}
-		wanted := lengthMargin * s.Lengths * r.Outcome.TotalP99 * r.Load.Rate
+		wanted := min(lengthMargin*s.Lengths*r.Outcome.TotalP99*r.Load.Rate, pilotGrowth*float64(base.Requests))
 		requests := int(math.Ceil(min(max(wanted, float64(s.Least)*fleet), float64(s.Most)*fleet)))
 		if n > 0 && (requests <= base.Requests || !r.Outcome.Stable() && requests > hopeless*base.Requests) {
 			break

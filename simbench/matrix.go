@@ -64,7 +64,7 @@ const (
 
 	largeFleet  = 64 // deployments, from which on fewer scouts must do
 	largeScouts = 1
-	chatMost    = 200_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
+	chatLeast   = 60_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
 
 	wholeTrace = 12_031 // requests of the Mooncake conversation trace, to guess what it costs
 	wholeSeeds = 1      // a seed only spreads its ticks
@@ -138,7 +138,7 @@ func matrix() []spec {
 			s.scouts = largeScouts
 		}
 		if s.Workload == "multi-turn" && s.Engine == "fifo" {
-			s.Most = chatMost
+			s.Least = chatLeast
 		}
 	}
 	for _, rho := range []float64{.7, 1} { // its name is what says how long it is
