@@ -215,14 +215,22 @@ func TestDecisionsRecomputeFromJSON(t *testing.T) {
 				if c.WellSeconds != nil {
 					healthy = time.Duration(*c.WellSeconds * float64(time.Second))
 				}
+				var forecast route.Forecast
+				if v := c.Forecast; v != nil {
+					forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare}
+				}
 				field = append(field, route.Candidate{
-					P95: c.P95Seconds, Penalty: c.Penalty, Share: cmp.Or(c.Share, 1), Healthy: healthy,
+					Forecast: forecast,
+					P95:      c.P95Seconds, Penalty: c.Penalty, Share: cmp.Or(c.Share, 1), Healthy: healthy,
 					ID: c.Deployment, Weight: c.Weight, InFlight: c.InFlight, Tokens: c.Tokens, Work: c.WorkTokens, TTFT: c.TTFTSeconds, Samples: c.Samples,
 					LastPick: c.LastPick, RunPicks: c.RunPicks,
 				})
 			}
 			round := route.NewRound(f.now, &route.Facts{Seed: d.Seed}, d.Draw, field, d.RunTotal)
 			round.Tokens = d.PromptTokens + d.OutputTokens
+			if o := d.Outlook; o != nil {
+				round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}
+			}
 			got := field[s.Pick(round)].ID
 			if got != d.Chosen {
 				t.Errorf("%s, request %d: recomputed %s, chosen was %s", name, i, got, d.Chosen)

@@ -76,7 +76,6 @@ func (r *Router) Configure(o Options) {
 func New(o Options) *Router {
 	return &Router{
 		index:      prefix.New(),
-		scratch:    sync.Pool{New: func() any { return new([]prefix.Match) }},
 		maxWaiting: o.MaxWaiting,
 		health:     o.health(),
 		pools:      map[string]*pool{},
@@ -306,7 +305,10 @@ func (r *Router) bare(now time.Time, q *Query, k RefusalKind) *Refusal {
 // Pick chooses a deployment and reserves it, in one step. Exactly one of the results is nil. A Saturated
 // refusal may be followed by Wait with the same query.
 func (r *Router) Pick(now time.Time, q Query) (*Lease, *Refusal) {
-	scratch := r.scratch.Get().(*[]prefix.Match)
+	scratch, _ := r.scratch.Get().(*[]prefix.Match)
+	if scratch == nil {
+		scratch = new([]prefix.Match)
+	}
 	r.match(&q, *scratch)
 	l, refusal, woken := r.pick(now, q)
 	if l != nil {
