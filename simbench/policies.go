@@ -27,7 +27,7 @@ const ownDefault = strategy.Default
 // strategies are Evenkeel's that need no order or weights of deployments. Those of bare run once more without the rule that gives
 // less to deployments whose first tokens come late, which other routers do not have: what it costs and brings shows.
 var (
-	strategies = []string{"round_robin", "least_connections", "least_tokens", "p2c_ewma", "latency_p95"}
+	strategies = []string{"round_robin", "least_connections", "least_tokens", "p2c_ewma", "latency_p95", "predicted_wait"}
 	bare       = []string{"round_robin", "least_connections", "least_tokens", "p2c_ewma"}
 )
 
