@@ -201,6 +201,8 @@ type job struct {
 	held   int    // blocks shared with the cache: the first of the sequence
 	tail   int32  // the segment of the cache that they end with
 	slot   int    // of Slots
+
+	last, every time.Duration // of FIFO, once it decodes: its last token, and the time between two
 }
 
 // jobs are the requests of an engine by ID. What leaves is used again.

@@ -31,9 +31,7 @@ type fifo struct {
 // stream is a sequence that decodes.
 type stream struct {
 	*job
-	last  time.Duration // its last token
-	next  time.Duration // its next event
-	every time.Duration // between tokens
+	next time.Duration // its next event
 }
 
 // ends is a heap of streams by their next event.
@@ -144,7 +142,8 @@ func (f *fifo) first(now time.Duration) {
 	f.context += j.PromptTokens
 	t := &f.cfg.Timing
 	every := duration((t.Base + t.decode(1, f.context, f.cfg.Blocks*f.cfg.BlockTokens)) * f.pace)
-	s := stream{job: j, last: now, every: every}
+	j.last, j.every = now, every
+	s := stream{job: j}
 	s.plan()
 	heap.Push(&f.decoding, s)
 }
@@ -187,11 +186,7 @@ func (f *fifo) load(now time.Duration) Load {
 		l.WaitingTokens += f.now.PromptTokens - f.now.cached
 	}
 	for _, s := range f.decoding {
-		generated := s.generated
-		if now > s.last {
-			generated = min(s.OutputTokens, generated+int((now-s.last)/s.every))
-		}
-		l.ContextTokens += s.PromptTokens + generated - 1
+		l.ContextTokens += s.PromptTokens + f.generated(s.job, now) - 1
 	}
 	l.Used = min(l.Blocks, (l.ContextTokens+f.cfg.BlockTokens-1)/f.cfg.BlockTokens)
 	l.Cached = min(f.cache.cached, l.Blocks-l.Used)

@@ -27,10 +27,8 @@ func (b *batching) generated(j *job, now time.Duration) int {
 }
 
 func (f *fifo) generated(j *job, now time.Duration) int {
-	for i := range f.decoding {
-		if s := &f.decoding[i]; s.job == j && now > s.last {
-			return min(j.OutputTokens, j.generated+int((now-s.last)/s.every))
-		}
+	if j.every == 0 || now <= j.last { // it does not decode
+		return j.generated
 	}
-	return j.generated
+	return min(j.OutputTokens, j.generated+int((now-j.last)/j.every))
 }
