@@ -310,13 +310,20 @@ func retold(e *console.Explanation, d *console.Decision) (*route.Decision, route
 		At: e.Arrived.Add(time.Duration(d.AtSeconds * float64(time.Second))), Epoch: d.Epoch, Seed: d.Seed, Draw: d.Draw, Model: d.Model,
 		Strategy: d.Strategy, Chosen: d.Chosen, Trial: d.Trial, Eligible: d.Eligible, RunTotal: d.RunTotal, Prompt: d.PromptTokens, Output: d.OutputTokens,
 	}
+	if o := d.Outlook; o != nil {
+		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}
+	}
 	for _, c := range d.Candidates {
+		var forecast route.Forecast
+		if v := c.Forecast; v != nil {
+			forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare}
+		}
 		healthy := route.Always
 		if c.WellSeconds != nil {
 			healthy = time.Duration(*c.WellSeconds * float64(time.Second))
 		}
 		again.Candidates = append(again.Candidates, route.Candidate{
-			P95: c.P95Seconds, Penalty: c.Penalty, Share: cmp.Or(c.Share, 1), Healthy: healthy,
+			P95: c.P95Seconds, Penalty: c.Penalty, Share: cmp.Or(c.Share, 1), Healthy: healthy, Forecast: forecast,
 			ID: c.Deployment, Weight: c.Weight, InFlight: c.InFlight, Tokens: c.Tokens, Work: c.WorkTokens, TTFT: c.TTFTSeconds,
 			Samples: c.Samples, LastPick: c.LastPick, RunPicks: c.RunPicks, Cut: route.Cut(c.Cut), CutBy: c.CutBy,
 		})

@@ -142,7 +142,7 @@ func parseEngine(text []byte) (c engine.Config, err error) {
 		fields[f.name], names = f, append(names, f.name)
 	}
 	if len(root.Content) != 1 || root.Content[0].Kind != yaml.MappingNode {
-		return c, errors.New(": expected an engine, as simulate --fit-to writes it: scheduler, blocks, timing, ...")
+		return c, errors.New(": expected an engine, as simulate --fit-to writes it, with scheduler, blocks, timing and more")
 	}
 	given := map[string]bool{}
 	if err := readEngine(root.Content[0], "", fields, names, given); err != nil {
