@@ -115,7 +115,7 @@ func matrix() []spec {
 		add(w, false, 16, one("vllm-8192"), .9)
 		add(w, false, 4, one("fifo"), .7)
 	}
-	add("multi-turn", false, 8, one("fifo"), .7)
+	add("multi-turn", true, 8, one("fifo"), .9) // at .7 of a cache that forgets nothing no policy keeps up
 	add("multi-turn", false, 8, batching, .5, .7)
 	add("multi-turn", false, 4, one("vllm-2048"), .5)
 	add("multi-turn", false, 16, one("vllm-8192"), .7)
