@@ -463,7 +463,7 @@ func TestSimbench(t *testing.T) {
 		t.Fatal(err)
 	}
 	some := slices.DeleteFunc(all, func(p policy) bool {
-		return !slices.Contains([]string{"least_tokens", "round_robin", "peer:sglang", "reference:exact-1", "reference:late-first"}, p.Name)
+		return !slices.Contains([]string{"least_tokens", "predicted_wait", "round_robin", "peer:sglang", "reference:exact-1", "reference:late-first"}, p.Name)
 	})
 	run := func(ctx context.Context, workers int, out io.Writer) (report []byte, size int64, err error) {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 // The folders whose code a result follows from: all results from the first, and those of a kind of policies from another.
 var (
 	coreFolders = []string{
-		"internal/engine", "internal/exchange", "internal/llm", "internal/quota", "internal/route", "internal/sim", "internal/sim/study", "internal/simd",
+		"internal/engine", "internal/exchange", "internal/llm", "internal/prefix", "internal/quota", "internal/route", "internal/sim", "internal/sim/study", "internal/simd",
 		"internal/trace",
 	}
 	kindFolders = map[kind][]string{
