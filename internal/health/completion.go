@@ -206,7 +206,10 @@ func (a *answer) err() *llm.UpstreamError {
 	if a.stream != nil {
 		return a.stream.Err()
 	}
-	return a.body.Err()
+	if err := a.body.Err(); err != nil {
+		return err
+	}
+	return a.body.Flat()
 }
 
 // begun reports whether something of the answer itself has come.

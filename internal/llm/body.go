@@ -68,6 +68,17 @@ func (b *Body) Usage() Usage { return b.probe.found.usage.usage() }
 // Err returns the error that the body holds, perhaps in a list, or nil. It says nothing about the status.
 func (b *Body) Err() *UpstreamError { return b.probe.found.error(false) }
 
+// Flat returns the error that the body is, if it has no member error: a text as message or detail at its top, and nothing that
+// an answer has. Else nil. It is an error if the status says so, or if something was to be generated.
+func (b *Body) Flat() *UpstreamError {
+	f := &b.probe.found
+	if f.answer || f.choices == choicesSome || f.flat.Message == "" {
+		return nil
+	}
+	flat := f.flat
+	return &flat
+}
+
 // Model returns the model name, as the engine spells it.
 func (b *Body) Model() string { return b.model.of(b.probe.found.model.raw) }
 

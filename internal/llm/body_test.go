@@ -164,6 +164,41 @@ func TestBodyErrors(t *testing.T) {
 	none(`{"error":""}`)
 	none(`{"error":false}`)
 	none(`{"message":"m","code":5}`)
+	f(`{"error":"Model x is currently loading","estimated_time":20.5}`, UpstreamError{Message: "Model x is currently loading", RetryAfter: 20500 * time.Millisecond}) // Hugging Face
+	f(`{"retry_after":3,"error":{"message":"m","retry_after_ms":100}}`, UpstreamError{Message: "m", RetryAfter: 3 * time.Second})
+}
+
+// TestBodyFlat: errors without a member error, by the answer's status or by what was asked for.
+func TestBodyFlat(t *testing.T) {
+	f := func(text string, want UpstreamError) {
+		t.Helper()
+		if got := readBody(t, text).Flat(); got == nil || *got != want {
+			t.Errorf("%.200s\n got %+v\nwant %+v", text, got, want)
+		}
+	}
+	none := func(text string) {
+		t.Helper()
+		if got := readBody(t, text).Flat(); got != nil {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+	f(`{ "statusCode": 429, "message": "Rate limit is exceeded. Try again in 12 seconds." }`,
+		UpstreamError{Status: 429, Message: "Rate limit is exceeded. Try again in 12 seconds."}) // Azure API Management
+	f(`{"detail":"no worker","status_code":"503"}`, UpstreamError{Status: 503, Message: "no worker"})
+	f(`{"detail":"more","message":"m","type":"about:blank","retry_after_ms":1500}`, UpstreamError{Type: "about:blank", Message: "m", RetryAfter: 1500 * time.Millisecond})
+	f(`{"code":1302,"message":"busy","data":null,"choices":null,"content":null,"response":null}`, UpstreamError{Code: "1302", Message: "busy"})
+	f(`{"status":"failed","message":"m"}`, UpstreamError{Message: "m"})
+	none(`{"message":"m","choices":[{"index":0}]}`)
+	none(`{"message":"m","content":[]}`)
+	none(`{"message":"m","output":"o"}`)
+	none(`{"message":"m","response":{}}`)
+	none(`{"message":{"content":"of Ollama"},"done":true}`)
+	none(`{"detail":[{"loc":["body"]}]}`)
+	none(`{"message":""}`)
+	none(`{"code":500}`)
+	none(`{"x":{"message":"m"}}`)
+	none(`[{"message":"m"}]`)
+	none(`"message"`)
 }
 
 func BenchmarkBody(b *testing.B) {

@@ -64,6 +64,9 @@ func (s *Stream) readChat(name, data []byte) (v verdict) {
 	if isError && v.err == nil {
 		v.err = readError(&scanner{b: data})
 	}
+	if !known && v.err == nil && len(name) == 0 && s.api.Streams {
+		v.err = flatError(data)
+	}
 	switch {
 	case v.err != nil:
 		v.err.typed(kind)

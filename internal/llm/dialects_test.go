@@ -31,7 +31,8 @@ func TestStartListChat(t *testing.T) {
 	f("[DONE]", false, false, false, 0)
 	f(usage, false, false, false, 0)
 	f(`{"something":"else"}`, true, true, false, 1)
-	f(`{"message":"text"}`, true, true, false, 1)
+	f(`{"type":"status","message":"text"}`, true, true, false, 1)
+	f(`{"message":"text"}`, false, false, false, 0) // an error
 	f(`not json`, true, true, false, 1)
 	f(`{"choices":[{"delta":`, true, true, false, 1)
 	f(`[1]`, true, true, false, 1)

@@ -116,7 +116,8 @@ func FuzzStream(f *testing.F) {
 		"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":1}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"bc\\n\"}}],\"usage\":{\"prompt_tokens\":1}}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n",
 		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"{\\\"\"}}]}}]}\n\n",
 		"error: {\"code\":500,\"message\":\"m\"}\n\ndata: [DONE]\n\n", "data: [{\"error\":{\"code\":503}}]\n\n", "data: {\"choices\":[{\"finish_reason\":\"error\",\"error\":{\"code\":502}}]}\n\n",
-		"data: {\"error\":\"e\",\"error_type\":\"overloaded\"}\n\n",
+		"data: {\"error\":\"e\",\"error_type\":\"overloaded\"}\n\n", "0\ndata:{\"error\":\"0\"\n\n",
+		"data: {\"message\":\"m\",\"code\":\"c\"}\n\n", ": c\n\ndata: {\"detail\":\"d\",\"statusCode\":\"429\"}\n\n", "data: {\"type\":\"status\",\"message\":\"m\"}\n\n",
 	}
 	for i, seed := range seeds {
 		f.Add([]byte(seed), byte(i), uint16(7*i))
@@ -206,7 +207,7 @@ func checkPlain(t *testing.T, api API, size int, events []string, want facts) {
 		return // a large event that has not ended counts as content already
 	}
 	for _, f := range []*facts{&got, &want} { // what depends on bytes and on the line after the last event
-		f.Tail, f.Passable, f.Open, f.Release = 0, 0, false, false
+		f.Tail, f.Passable, f.ErrAt, f.Open, f.Release = 0, 0, 0, false, false
 	}
 	if got != want {
 		t.Fatalf("plain events\n got %+v\nwant %+v\nfor %q", got, want, events)

@@ -44,7 +44,9 @@ func (s *Stream) readMessages(name, data []byte) verdict {
 		}
 		v.err = err
 	case "":
-		v.err = err
+		if v.err = err; err == nil {
+			v.err = flatError(data)
+		}
 	case "content_block_start":
 		v.content = block.text > 0 || !block.empty
 		v.tokens, v.text = v.content, block.text

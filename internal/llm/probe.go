@@ -53,6 +53,11 @@ const (
 	memberInput
 	memberOutput
 	memberErrorType
+	memberDetail
+	memberStatus
+	memberWait
+	memberWaitMilli
+	memberAnswer
 )
 
 // memberOf returns the member of that name at a level of the document; the level decides what is looked for.
@@ -80,6 +85,16 @@ func memberOf(name []byte, level int) member {
 			return memberOutput
 		case "error_type":
 			return memberErrorType
+		case "detail":
+			return memberDetail
+		case "status", "status_code", "statusCode":
+			return memberStatus
+		case "retry_after", "estimated_time": // the latter is Hugging Face's: until the model is loaded
+			return memberWait
+		case "retry_after_ms":
+			return memberWaitMilli
+		case "content", "output", "text", "generated_text":
+			return memberAnswer
 		}
 	case 3:
 		switch string(name) {
@@ -107,7 +122,8 @@ func memberOf(name []byte, level int) member {
 type found struct {
 	usage              usageCounts
 	err                *UpstreamError
-	flat               UpstreamError // message, type and code at the top: an error in itself if the document says so
+	flat               UpstreamError // message, type, code and the like at the top: an error in itself if the document says so
+	answer             bool          // there is something at the top that an answer has and an error has not, besides choices
 	isError            bool          // "object":"error" (older vLLM)
 	errKind            []byte        // "error_type", beside an error that is a bare text (TGI)
 	kind               []byte        // "type"
@@ -142,6 +158,7 @@ func (f *found) error(isError bool) *UpstreamError {
 	switch {
 	case f.err != nil:
 		f.err.typed(f.errKind)
+		f.err.RetryAfter = max(f.err.RetryAfter, f.flat.RetryAfter)
 	case f.isError || isError:
 		return &f.flat
 	}
@@ -344,18 +361,19 @@ func (p *probe) begin(from, i int, c byte) int {
 		if c != '{' {
 			return from
 		}
-	case memberResponse:
+	case memberResponse, memberAnswer:
+		p.found.answer = p.found.answer || p.depth == 1 && c != 'n' // null
 		return from
 	case memberChoices:
 		if c == 'n' { // null
 			p.found.choices = choicesEmpty
 		}
 		return from
-	case memberModel, memberFingerprint, memberType, memberObject, memberMessage, memberErrorType:
+	case memberModel, memberFingerprint, memberType, memberObject, memberMessage, memberDetail, memberErrorType:
 		if !isString {
 			return from
 		}
-	case memberCode, memberFinish, memberDone, memberInput, memberOutput:
+	case memberCode, memberFinish, memberDone, memberInput, memberOutput, memberStatus, memberWait, memberWaitMilli:
 		if isOpen {
 			return from
 		}
@@ -404,8 +422,16 @@ func (p *probe) take() {
 		}
 	case memberMessage:
 		f.flat.readMember(&sc, []byte("message"))
+	case memberDetail:
+		f.flat.readMember(&sc, []byte("detail"))
 	case memberCode:
 		f.flat.readMember(&sc, []byte("code"))
+	case memberStatus:
+		f.flat.readMember(&sc, []byte("status"))
+	case memberWait:
+		f.flat.readMember(&sc, []byte("retry_after"))
+	case memberWaitMilli:
+		f.flat.readMember(&sc, []byte("retry_after_ms"))
 	case memberType:
 		f.kind = append(f.kind[:0], sc.text()...)
 		f.flat.Type = plain(f.kind, maxErrorWord)

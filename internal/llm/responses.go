@@ -53,7 +53,9 @@ func (s *Stream) readResponses(name, data []byte) verdict {
 		}
 		v.err = err
 	case "":
-		v.err = err
+		if v.err = err; err == nil {
+			v.err = flatError(data)
+		}
 	}
 	if sc.fault != faultNone && v.err == nil {
 		return unknownEvent(data)

@@ -68,12 +68,17 @@ func FuzzClassify(f *testing.F) {
 	for _, s := range []string{
 		`{"error":{"message":"m","type":"insufficient_quota","code":"x"}}`, `[{"error":{"code":429,"details":[{"retryDelay":"34s"},[],{"a":{}}]}}]`,
 		"{\"error\":\"model \\\"x\\\" not found\"}", `{"error":{"message":"model: x","type":"not_found_error","retry_after":"1","retry_after_ms":1e9}}`,
-		`{"object":"error","message":"the model ' does not exist","code":"404"}`, `[{"error":`, `{"error":{"details":[`, "{\"error\":\"\\u0130 is not a valid model id\"}",
+		`{"object":"error","message":"the model ' does not exist","code":"404"}`, `[{"error":`, `{"error":{"details":[`,
+		`{"statusCode":"503","detail":"no worker","estimated_time":1e9}`, `{"message":"Try again in 12 seconds.","choices":[{`, `{"retry_after":null,"message":"\u00e9","output":null}`, "{\"error\":\"\\u0130 is not a valid model id\"}",
 	} {
 		f.Add(s, 429)
 	}
 	f.Fuzz(func(t *testing.T, body string, status int) {
-		err := readBody(t, body).Err()
+		b := readBody(t, body)
+		err := b.Err()
+		if err == nil {
+			err = b.Flat()
+		}
 		if err != nil && (len(err.Message) > maxMessage || len(err.Type) > maxErrorWord || len(err.Code) > maxErrorWord || err.RetryAfter < 0) {
 			t.Errorf("%q: %+v", body, err)
 		}

@@ -416,6 +416,11 @@ func TestCase12ErrorAsFirstFrame(t *testing.T) {
 		UpstreamError{Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: "slow down"}, RateLimited)
 	f(chatAPI, SSE, "event: error\ndata: {\"error\":{\"message\":\"no\",\"type\":\"server_error\",\"code\":503,\"retry_after\":1.5}}\n\n",
 		UpstreamError{Status: 503, Type: "server_error", Code: "503", Message: "no", RetryAfter: 1500e6}, Overloaded)
+	for _, api := range []API{chatAPI, messagesAPI, responsesAPI} {
+		f(api, SSE, "data: {\"message\":\"m\",\"code\":\"E1\",\"retry_after\":2}\n\n", UpstreamError{Code: "E1", Message: "m", RetryAfter: 2e9}, ServerError)
+		f(api, SSE, "data: {\"detail\":\"m\",\"status\":503}\n\n", UpstreamError{Status: 503, Message: "m"}, Overloaded)
+	}
+	f(chatAPI, SSE, "data: {\"type\":\"ServerError\",\"message\":\"m\"}\n\n", UpstreamError{Type: "ServerError", Message: "m"}, ServerError)
 	f(chatAPI, SSE, "event: error\ndata: it broke\n\n", UpstreamError{Message: "it broke"}, ServerError)
 	f(chatAPI, SSE, "event: error\ndata: {\"message\":\"m\",\"code\":\"429\"}\n\n", UpstreamError{Status: 429, Code: "429", Message: "m"}, RateLimited)
 	f(chatAPI, SSE, "data: {\"error\":\"text only\"}\n\n", UpstreamError{Message: "text only"}, ServerError)

@@ -45,6 +45,10 @@ func (e *UpstreamError) readMember(sc *scanner, key []byte) {
 	switch string(key) {
 	case "message":
 		e.Message = plain(sc.text(), maxMessage)
+	case "detail": // FastAPI, and RFC 9457
+		if text := sc.text(); e.Message == "" {
+			e.Message = plain(text, maxMessage)
+		}
 	case "type":
 		e.Type = plain(sc.text(), maxErrorWord)
 	case "code":
@@ -57,8 +61,8 @@ func (e *UpstreamError) readMember(sc *scanner, key []byte) {
 			n, _ := count(raw[1 : len(raw)-1])
 			e.setStatus(n)
 		}
-	case "status", "status_code":
-		n, _ := count(sc.raw())
+	case "status", "status_code", "statusCode":
+		n, _ := count(bytes.Trim(sc.raw(), `"`))
 		e.setStatus(n)
 	case "retry_after":
 		e.wait(sc, time.Second)
@@ -103,6 +107,31 @@ func (e *UpstreamError) readDetails(sc *scanner) {
 			}
 		}
 	}
+}
+
+// flatError returns the error that an event is which has no member error: a text as message or detail at its top, and
+// nothing that an event of another kind has. Else nil.
+func flatError(data []byte) *UpstreamError {
+	sc := scanner{b: data}
+	if !sc.enter('{') {
+		return nil
+	}
+	var e UpstreamError
+	for {
+		key, ok := sc.key()
+		if !ok {
+			break
+		}
+		switch string(key) {
+		case "choices", "content", "output", "response", "text", "delta", "id", "object", "event":
+			return nil
+		}
+		e.readMember(&sc, key)
+	}
+	if e.Message == "" || e.Type != "" && !strings.Contains(strings.ToLower(e.Type), "error") || sc.fault != faultNone {
+		return nil
+	}
+	return &e
 }
 
 // typed takes the inside of a JSON string that stands beside an error as its type, if the error names none itself.

@@ -164,7 +164,7 @@ func (r *reply) judge(failed *llm.UpstreamError) (llm.Class, route.Outcome) {
 		o.Verdict, o.Detail = route.NotDeploymentFault, reasons[reason]
 	default:
 		o.Verdict, o.Fault = route.DeploymentFault, faults[class]
-		if class == llm.Auth && status == http.StatusForbidden && failed == nil {
+		if class == llm.Auth && status == http.StatusForbidden && (failed == nil || failed.Type == "" && failed.Code == "") {
 			// Perhaps a firewall that dislikes the prompt: it counts, but proves nothing about the key.
 			o.Fault, o.Detail = route.Failure, "403 without a reason: a firewall, or the endpoint's own api_key was refused"
 		}
@@ -231,10 +231,10 @@ func shapeOf(res *http.Response, api llm.API, streamed bool) shape {
 	}
 	kind := mediaType(res)
 	switch {
-	case kind == "text/html": // no model writes such a page: it is not worth passing on at once
-		return whole
 	case kind == "text/event-stream":
 		return events
+	case strings.HasPrefix(kind, "text/") && (kind == "text/html" || api.Streams): // no model's answer, unless it turns out to be events
+		return whole
 	case kind == "application/x-ndjson" || kind == "application/jsonl":
 		return lines
 	case streamed && res.ContentLength < 0 && (kind != "application/json" || !api.Streams): // where events are due, it is no stream
@@ -248,9 +248,13 @@ func shapeOf(res *http.Response, api llm.API, streamed bool) shape {
 // eventStarts are how a line of an event stream begins.
 var eventStarts = [...]string{"data:", "event:", ":", "id:", "retry:"}
 
+// longestStart is from when on it is known whether an answer begins like an event stream: a byte order mark, a few empty lines,
+// and the longest of eventStarts.
+const longestStart = 16
+
 // looksLikeEvents reports whether an answer begins like an event stream. Some servers send one without saying so.
 func looksLikeEvents(text []byte) bool {
-	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	text = bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\ufeff")), "\r\n")
 	for _, start := range eventStarts {
 		if bytes.HasPrefix(text, []byte(start)) {
 			return true

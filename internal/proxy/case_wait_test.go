@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,8 @@ func TestRetryAfterInTheBody(t *testing.T) {
 		"text":   openAIError("tokens", "rate_limit_exceeded", "Rate limit reached. Please try again in 30.25s. Visit https://x."),
 		"Gemini": `[{"error":{"code":429,"message":"quota","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"30.25s"}]}}]`,
 		"member": `{"error":{"message":"slow down","retry_after":30.25}}`,
+		"flat":   `{"statusCode":429,"message":"Rate limit is exceeded. Try again in 30.25 seconds."}`, // Azure API Management
+		"beside": `{"error":"Model is overloaded","estimated_time":30.25}`,                             // Hugging Face
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{change: func(g *Generation) { g.MaxAttempts = 1 }}, jsonAnswer(429, body))
@@ -93,6 +96,31 @@ func TestRetryAfterInTheBody(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAbsurdWaits: nobody is told to come back in a year, wherever upstream says so.
+func TestAbsurdWaits(t *testing.T) {
+	f := func(body string, headers ...string) {
+		t.Helper()
+		w := newWorld(t, options{change: func(g *Generation) { g.MaxAttempts = 1 }}, jsonAnswer(429, body, headers...))
+		for range 2 { // upstream's own answer, and ours while it is left alone
+			a := w.post("/v1/chat/completions", chatBody)
+			seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+			if a.status != 429 || err != nil || seconds > 3600 || seconds < 59 || a.header.Get("X-Ms-Retry-After-Ms") != "" {
+				t.Errorf("%q %v: %d %v", body, headers, a.status, a.header)
+			}
+		}
+		w.idle()
+	}
+	const short = `{"error":{"message":"slow down"}}`
+	f(short, "Retry-After", "31536000")
+	f(short, "Retry-After", "999999999999999999999999")
+	f(short, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT")
+	f(short, "X-Ms-Retry-After-Ms", "31536000000", "Retry-After", "31536000")
+	f(`{"error":{"message":"slow down","retry_after":1e9}}`, "Retry-After-Ms", "99999999999999")
+	f(`{"error":{"message":"slow down","retry_after":99999999}}`)
+	f(`{"message":"Try again in 4000 days."}`)
+	f(short, "Retry-After", "3600") // which is the most
 }
 
 // TestCase30QuotaLeft: an answer that says that nothing is left of its limits is the last until these are full again.

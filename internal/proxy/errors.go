@@ -74,8 +74,15 @@ func requestID(h http.Header, api llm.API) {
 	}
 }
 
+// longestWait is the longest that a client is told to wait: upstream may ask for years, and is asked again long before.
+const longestWait = time.Hour
+
+// bounded is what a client is told to wait, in milliseconds.
+func bounded(ms int64) int64 { return min(ms, longestWait.Milliseconds()) }
+
 // retryIn tells a client when to come back. SDKs read the milliseconds first.
 func retryIn(h http.Header, ms int64) {
+	ms = bounded(ms)
 	h.Set("Retry-After", strconv.FormatInt((ms+999)/1000, 10))
 	h.Set("Retry-After-Ms", strconv.FormatInt(ms, 10))
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -49,6 +50,9 @@ func TestAnswersThatHoldNone(t *testing.T) {
 		"a failed finish":       {"server_error", jsonAnswer(200, `{"choices":[{"index":0,"finish_reason":"error","message":{"content":"ha"}}]}`)},
 		"the engine failed":     {"server_error", jsonAnswer(424, `{"error":"Request failed during generation: out of memory","error_type":"generation"}`)},
 		"no capacity, by Groq":  {"overloaded", jsonAnswer(498, `{"error":{"message":"Flex tier capacity exceeded","code":"capacity_exceeded"}}`)},
+		"a flat error":          {"server_error", jsonAnswer(200, `{"code":1234,"message":"it broke","data":null,"choices":null}`)},
+		"a flat 429":            {"rate_limited", jsonAnswer(200, `{"statusCode":429,"message":"Rate limit is exceeded. Try again in 1 seconds."}`)},
+		"a detail":              {"server_error", jsonAnswer(200, `{"title":"Bad Gateway","detail":"no worker"}`)},
 		"choices null, in gzip": {"truncated", gzipped("application/json", 200, `{"choices":null}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,12 +72,73 @@ func TestStreamsThatHoldNone(t *testing.T) {
 		"one after the role":     {"server_error", roleEvent + strings.ReplaceAll(field, "\n", "\r\n") + doneEvent},
 		"an error in a list":     {"overloaded", `data: [{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}]` + "\n\n"},
 		"an error in a choice":   {"server_error", `data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"x"}}]}` + "\n\n" + doneEvent},
+		"a flat error":           {"server_error", `data: {"code":1234,"message":"it broke"}` + "\n\n" + doneEvent},
+		"a flat 429":             {"rate_limited", roleEvent + `data: {"statusCode":429,"message":"slow down"}` + "\n\n"},
+		"a detail":               {"server_error", `data: {"detail":"no worker"}` + "\n\n"},
 		"TGI is busy":            {"overloaded", `data: {"error":"Model is overloaded","error_type":"overloaded"}` + "\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failsOver(t, "/v1/chat/completions", streamBody, c.class, sse(c.stream), sse(healthy), healthy)
 		})
 	}
+}
+
+// TestFlatErrorsOfOtherAPIs: the same for responses and messages; where no text is generated, an object of any kind is an answer.
+func TestFlatErrorsOfOtherAPIs(t *testing.T) {
+	const flat = `{"message":"it broke","code":"E12"}`
+	for _, path := range []string{"/v1/responses", "/v1/messages", "/v1/completions"} {
+		body := func(stream bool) string {
+			return fmt.Sprintf(`{"model":"m","stream":%v,"max_tokens":9,"input":"x","prompt":"x","messages":[]}`, stream)
+		}
+		const good = `{"id":"1","message":"beside an answer","output":[],"content":[{"type":"text","text":"a"}],"choices":[{"text":"a","finish_reason":"stop"}]}`
+		failsOver(t, path, body(false), "server_error", jsonAnswer(200, flat), jsonAnswer(200, good), good)
+		failsOver(t, path, body(true), "server_error", sse("data: "+flat+"\n\n"), jsonAnswer(200, good), good)
+	}
+	w := newWorld(t, options{}, jsonAnswer(200, flat))
+	if a := w.post("/v1/embeddings", `{"model":"m","input":"x"}`); a.status != 200 || a.body != flat {
+		t.Errorf("embeddings: %d %q", a.status, a.body)
+	}
+	if r := w.record(1); r.Result != exchange.Complete || r.Last().Outcome.Verdict != route.Success {
+		t.Errorf("embeddings: %s %+v", r.Result, r.Last().Outcome)
+	}
+	w.idle()
+}
+
+// TestAFlatErrorIsPassedOnIfNobodyIsBetter, as any error is.
+func TestAFlatErrorIsPassedOnIfNobodyIsBetter(t *testing.T) {
+	const flat = `{"message":"it broke","code":"E12"}`
+	w := newWorld(t, options{change: func(g *Generation) { g.MaxAttempts = 1 }}, jsonAnswer(200, flat))
+	if a := w.post("/v1/chat/completions", chatBody); a.status != 200 || a.body != flat {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	if r := w.record(1); r.Result != exchange.UpstreamError || r.Last().Outcome.Verdict != route.DeploymentFault {
+		t.Errorf("%s %+v", r.Result, r.Last().Outcome)
+	}
+	w.idle()
+}
+
+// TestTextInPlaceOfAStream: a proxy's words, chunked, answer a request for a stream: that is no answer. Events that say to be
+// text are events, also if they come byte by byte.
+func TestTextInPlaceOfAStream(t *testing.T) {
+	chunked := func(pieces ...string) upstreamHandler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			for _, p := range pieces {
+				_, _ = io.WriteString(w, p)
+				w.(http.Flusher).Flush()
+			}
+		}
+	}
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
+		failsOver(t, path, `{"model":"m","stream":true,"messages":[],"prompt":"x"}`, "truncated", chunked("upstream ", "is gone"), sse(healthy), healthy)
+	}
+	w := newWorld(t, options{}, chunked(append([]string{"\r\n"}, strings.Split(healthy, "")...)...))
+	if a := w.post("/v1/chat/completions", streamBody); a.body != "\r\n"+healthy {
+		t.Errorf("byte by byte: %q (%v)", a.body, a.err)
+	}
+	succeeded(t, w.record(1), 7, 3)
+	w.idle()
 }
 
 // TestDoneAfterTheRoleAlone: the role went to the client when nothing else came for a while; then the end without an answer

@@ -154,7 +154,7 @@ func (r *reply) fail(f *exchange.Failure) {
 		e.Sequence = r.events.NextSequence()
 	}
 	if !f.Final {
-		e.RetryAfter = int((max(f.RetryIn, 1000) + 999) / 1000)
+		e.RetryAfter = int((max(bounded(f.RetryIn), 1000) + 999) / 1000)
 	}
 	r.write(e.Event(c.api, r.committed && r.events.Open()))
 	r.flush()
@@ -241,7 +241,8 @@ func (r *reply) writeHead(length int) {
 	if r.shape == events {
 		r.streamHeaders(h)
 	}
-	if r.wait > 0 && h["Retry-After"] == nil {
+	if r.wait > 0 && h["Retry-After"] == nil || r.wait > longestWait {
+		h.Del("X-Ms-Retry-After-Ms")
 		retryIn(h, r.wait.Milliseconds())
 	}
 	requestID(h, r.c.api)

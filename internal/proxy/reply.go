@@ -171,9 +171,15 @@ func (r *reply) received(forward, plain []byte, err error) (end *exchange.End, g
 	} else {
 		r.buf = r.buf[:len(r.buf)+len(forward)]
 	}
-	if r.total == 0 && r.shape != events && r.c.req.Stream && r.c.api.Streams && r.res.StatusCode == http.StatusOK && looksLikeEvents(plain) {
-		r.shape = events
-		r.events.Reset(r.c.api, llm.SSE)
+	if r.total < longestStart && r.shape != events && !r.committed && r.c.req.Stream && r.c.api.Streams && r.res.StatusCode == http.StatusOK {
+		start := plain
+		if !r.src.raw() { // a first piece may be a byte or two
+			start = r.buf
+		}
+		if looksLikeEvents(start) {
+			r.shape, plain = events, start
+			r.events.Reset(r.c.api, llm.SSE)
+		}
 	}
 	r.total += len(forward)
 	if !r.fits() {
@@ -426,6 +432,9 @@ func (r *reply) end(held, broken bool) *exchange.End {
 		usage = r.body.Usage()
 		if r.c.generates() || r.res.StatusCode >= 300 {
 			failed = r.body.Err()
+		}
+		if failed == nil && (r.c.generates() && r.c.api.Streams || r.res.StatusCode >= 300) {
+			failed = r.body.Flat()
 		}
 	}
 	e.Class, e.Outcome = r.judge(failed)
