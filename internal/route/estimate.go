@@ -112,6 +112,8 @@ func median(values []float64) float64 {
 const (
 	priorOutputTokens  = 200 // tokens of an answer whose request names no limit
 	priorBytesPerToken = 3.8 // English prose and code measure 3.6 to 4.1 bytes per token (o200k_base)
+	longAnswer         = 32 << 10
+	tooLong            = 10  // an answer beyond longAnswer counts for this many times the mean at most: one false report must not make all wait for room
 	statsMemory        = 100 // samples after which the running means become exponential
 )
 
@@ -174,7 +176,7 @@ func (s *modelStats) settle(f *Facts, o *Outcome) {
 		return
 	}
 	if o.OutputTokens > 0 && o.Verdict == Success {
-		s.output.add(float64(bounded(o.OutputTokens)))
+		s.output.add(min(float64(bounded(o.OutputTokens)), max(longAnswer, tooLong*s.output.value)))
 	}
 	if o.InputTokens > 0 && f.PromptBytes > 0 {
 		// Templates and images add tokens without text: keep the ratio within what text can be.

@@ -200,12 +200,13 @@ func (l *Lease) release() {
 	}
 }
 
-// settle gives back what the limits per minute were charged too much with, or takes what was too little.
+// settle gives back what the limits per minute were charged too much with, or takes what was too little: of that a minute's
+// worth at most, whatever an engine claims to have used.
 func (l *Lease) settle(now time.Time, o *Outcome) {
 	used := bounded(o.InputTokens) + bounded(o.OutputTokens)
 	for i := range l.marks[:l.nmarks] {
 		u := l.marks[i].unit
-		u.volume.Take(now, float64(used-l.marks[i].paid))
+		u.volume.Take(now, float64(min(used-l.marks[i].paid, u.limits.TPM)))
 		if u.requests.Limited() && !l.sent(o) {
 			u.requests.Take(now, -1)
 		}

@@ -196,17 +196,32 @@ func TestLimitOfAScopeIsShared(t *testing.T) {
 	}
 }
 
-// TestAbsurdUsage that an engine reports must not give tokens back, nor take them for ever.
+// TestAbsurdUsage that an engine reports gives no tokens back, takes a minute's worth more than was estimated at the most, and
+// does not make everybody expect such answers.
 func TestAbsurdUsage(t *testing.T) {
-	for _, n := range []int{math.MaxInt, math.MinInt, -1, 1 << 62} {
-		r := newRouter(t, pool1("m", dep("a/m", Limits{TPM: 6000})))
+	for _, n := range []int{math.MaxInt, math.MinInt, -1, 1 << 31, 1 << 62} {
+		r := newRouter(t, pool1("m", dep("a/m", Limits{TPM: 6000, Tokens: 100_000})))
 		mustPick(t, r, start, tokens("m", 6000)).Done(start, used(n, n))
 		l, refusal := r.Pick(start, tokens("m", 6000))
 		switch {
-		case n > 0 && (l != nil || refusal.RetryIn < time.Minute || refusal.RetryIn > 2*mostTokens*time.Minute/6000+time.Minute):
+		case n > 0 && (l != nil || refusal.RetryIn != 2*time.Minute):
 			t.Errorf("%d: %v, %+v", n, l, refusal)
 		case n < 0 && l == nil:
 			t.Errorf("%d: refused for %v", n, refusal.RetryIn)
 		}
+	}
+	r := newRouter(t, pool1("m", dep("a/m", Limits{Tokens: 100_000})))
+	o := used(10, 1<<31)
+	o.Reported = true
+	mustPick(t, r, start, tokens("m", 10)).Done(start, o)
+	one, two := mustPick(t, r, start, query("m")), mustPick(t, r, start, query("m")) // beside each other
+	one.Done(start, left())
+	two.Done(start, left())
+	for range 10 {
+		o.OutputTokens = 100
+		mustPick(t, r, start, query("m")).Done(start, o)
+	}
+	if l := mustPick(t, r, start, query("m")); l.expected > 4000 {
+		t.Errorf("after ten short answers %d tokens are expected", l.expected)
 	}
 }
