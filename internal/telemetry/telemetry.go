@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/route"
@@ -36,6 +38,7 @@ const otherModel = "other"
 type Metrics struct {
 	options  Options
 	registry *prometheus.Registry
+	scraping sync.Mutex // one scrape is gathered at a time: many at once would take the processors from requests
 
 	requests *children[requestKey, prometheus.Counter]
 	depth    *children[string, prometheus.Observer]
@@ -228,11 +231,17 @@ func named(model string) string {
 // Handler answers scrapes, at /metrics; anything else is not found.
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.GathererFunc(m.gather), promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "only GET /metrics is answered here", http.StatusNotFound)
 	})
 	return mux
+}
+
+func (m *Metrics) gather() ([]*dto.MetricFamily, error) {
+	m.scraping.Lock()
+	defer m.scraping.Unlock()
+	return m.registry.Gather()
 }
 
 // Reloaded says that the configuration was loaded, or that it could not be.

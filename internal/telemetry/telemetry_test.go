@@ -3,9 +3,11 @@ package telemetry
 import (
 	"fmt"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -293,6 +295,36 @@ func TestNamesFollowConventions(t *testing.T) {
 	}
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestScrapesTakeTurns: hundreds of scrapes at once took the processors from requests for seconds.
+func TestScrapesTakeTurns(t *testing.T) {
+	var running, overlaps atomic.Int32
+	m, err := New(Options{Known: func(string) bool { return true }, View: func() route.View {
+		if running.Add(1) > 1 {
+			overlaps.Add(1)
+		}
+		for range 10 {
+			runtime.Gosched()
+		}
+		running.Add(-1)
+		return route.View{}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				m.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
+			}
+		})
+	}
+	wg.Wait()
+	if n := overlaps.Load(); n > 0 {
+		t.Errorf("%d of 160 scrapes began while another was being gathered", n)
 	}
 }
 
