@@ -119,7 +119,7 @@ func (b *requestBody) grow(size int64) bool {
 	if size <= b.held() {
 		return true
 	}
-	next := b.memory.take(size, b.bound)
+	next := b.memory.take(size, b.held(), b.bound)
 	if next == nil {
 		return false
 	}

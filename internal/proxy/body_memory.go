@@ -72,9 +72,10 @@ type bodyMemory struct {
 	fresh atomic.Int64 // bytes that came from the heap since collect has run
 }
 
-// take returns a buffer of at least size bytes; nil if more than bound bytes would then be taken. The last sixteenth
-// is for small bodies, so that a few large ones do not turn everything else away.
-func (m *bodyMemory) take(size, bound int64) *buffer {
+// take returns a buffer of at least size bytes for a body that has own bytes already, which it gives back then; nil if more
+// than bound bytes would be taken meanwhile. The last sixteenth is for small bodies, so that a few large ones do not turn
+// everything else away. A body alone gets what it needs: else the largest that is allowed would never fit.
+func (m *bodyMemory) take(size, own, bound int64) *buffer {
 	class := classOf(size)
 	if class >= 0 {
 		size = smallestClass << class
@@ -84,7 +85,7 @@ func (m *bodyMemory) take(size, bound int64) *buffer {
 	}
 	for {
 		taken := m.taken.Load()
-		if taken > bound-size {
+		if taken > bound-size && taken > own {
 			return nil
 		}
 		if m.taken.CompareAndSwap(taken, taken+size) {

@@ -77,6 +77,33 @@ func TestBodiesThatDoNotFitAreShed(t *testing.T) {
 	})
 }
 
+// TestTheLargestBodyFitsAlone, also where body_memory is no more than max_body, and however its length is told.
+func TestTheLargestBodyFitsAlone(t *testing.T) {
+	overBoth(t, func(t *testing.T, o options) {
+		const largest = 24 << 20
+		o.change = func(g *Generation) { g.BodyMemory, g.MaxBody = largest, largest }
+		w := newWorld(t, o, jsonAnswer(200, goodJSON))
+		for _, announced := range []bool{true, false} {
+			req, err := http.NewRequest(http.MethodPost, w.url+"/v1/chat/completions", strings.NewReader(sized(largest)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !announced {
+				req.ContentLength = -1
+			}
+			res, err := w.client.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(res.Body); res.StatusCode != 200 || err != nil {
+				t.Errorf("announced %v: %d %s (%v)", announced, res.StatusCode, text, err)
+			}
+			_ = res.Body.Close()
+			until(t, "no body is held", func() bool { return w.proxy.BodyMemory() == 0 })
+		}
+	})
+}
+
 // Whoever announces much and sends nothing takes next to nothing.
 func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 	w := newWorld(t, options{}, jsonAnswer(200, goodJSON))
