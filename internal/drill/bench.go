@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"evenkeel/internal/mock"
@@ -94,6 +95,13 @@ func (b *Bench) close() {
 	}
 }
 
+// scene is a bench of its own for a part of the row, which ends with the row. Its invariants are the caller's to check.
+func (b *Bench) scene() *Bench {
+	s := &Bench{ctx: b.ctx, program: b.program, long: b.long, over: b.over, undefended: b.undefended}
+	b.later(s.close)
+	return s
+}
+
 // times is how often something is done: more where there is time.
 func (b *Bench) times(usual, long int) int {
 	if b.long {
@@ -121,7 +129,7 @@ func (b *Bench) engine(c mock.Config) *mock.Engine {
 		c.Models = []string{model}
 	}
 	if c.Name == "" {
-		c.Name = string(rune('a' + len(b.engines)))
+		c.Name = engineName(len(b.engines))
 	}
 	if c.Seed == 0 {
 		c.Seed = uint64(len(b.engines) + 1)
@@ -132,6 +140,15 @@ func (b *Bench) engine(c mock.Config) *mock.Engine {
 	b.later(e.Kill)
 	b.engines = append(b.engines, e)
 	return e
+}
+
+// engineName is that of the nth engine, from 0: a to z, then a1 to z1, and so on.
+func engineName(n int) string {
+	name := string(rune('a' + n%26))
+	if n >= 26 {
+		name += strconv.Itoa(n / 26)
+	}
+	return name
 }
 
 // serveBy puts an endpoint into the configuration, with further settings.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"evenkeel/internal/mock"
 	"evenkeel/tests/harness"
 )
 
@@ -18,6 +19,19 @@ func rows() []string {
 		return strings.Split(list, ",")
 	}
 	return nil
+}
+
+// TestManyEngines: a configuration may have more endpoints than there are letters.
+func TestManyEngines(t *testing.T) {
+	b := &Bench{ctx: t.Context()}
+	defer b.close()
+	names := map[string]bool{}
+	for range 60 {
+		names[b.engine(mock.Config{}).Name()] = true
+	}
+	if len(names) != 60 || !names["z"] || !names["a1"] || !names["h2"] {
+		t.Errorf("%d names: %v", len(names), names)
+	}
 }
 
 // Every fast row passes against the program as it is.

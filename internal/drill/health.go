@@ -111,9 +111,11 @@ func always500(_ context.Context, b *Bench) (Measured, error) {
 func sinkhole(_ context.Context, b *Bench) (Measured, error) {
 	worst := ""
 	for _, strategy := range []string{"least_tokens", "p2c_ewma"} {
-		s := &Bench{ctx: b.ctx, program: b.program, over: b.over, undefended: b.undefended}
+		s := b.scene()
 		found, err := s.sinkhole(strategy)
-		s.close()
+		if err == nil {
+			err = s.invariants()
+		}
 		if err != nil {
 			return found, err
 		}

@@ -216,8 +216,7 @@ func badCertificates(_ context.Context, b *Bench) (Measured, error) {
 		{"expired", "127.0.0.1", time.Now().Add(-24 * time.Hour)},
 		{"for another name", "other.drill", time.Now().Add(time.Hour)},
 	} {
-		s := &Bench{ctx: b.ctx, program: b.program, over: b.over, undefended: b.undefended}
-		b.later(s.close)
+		s := b.scene()
 		pair, ca := s.certificate(bad.name, bad.until)
 		f := s.fakeTLS("a", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, func(c *fakeConn, _ int) { c.json(200, chatAnswer) })
 		s.serveBy("a", "https://"+f.addr, settings{"tls": settings{"ca": ca}})
