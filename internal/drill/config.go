@@ -3,6 +3,7 @@ package drill
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,6 +146,15 @@ func (o *owned) serve() {
 // drill has its own.
 var elsewhere = []string{"listen", "admin", "metrics", "tls", "admin_tls", "virtual_keys", "auth", "credentials", "log", "explain", "trace", "expose_headers", "dns_server", "endpoints"}
 
+// hostOf is the host of an endpoint's URL; empty if it cannot be read, or has none.
+func hostOf(address string) string {
+	u, err := url.Parse(strings.TrimPrefix(address, "dns+"))
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
 // asked is the model that clients ask for.
 func (b *Bench) asked() string {
 	if b.owned != nil {
@@ -179,6 +189,9 @@ func (b *Bench) adopt(n int, c mock.Config) []*mock.Engine {
 			delete(limits, "rpm")
 			delete(limits, "tpm")
 			at["limits"] = limits
+		}
+		if host := hostOf(textAt(at, "url")); host != "" && at["failure_domain"] == nil { // the mocks have one host for all
+			at["failure_domain"] = host
 		}
 		at["url"] = e.URL()
 		b.serveBy(name, e.URL())

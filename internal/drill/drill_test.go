@@ -4,6 +4,7 @@ package drill
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,6 +32,33 @@ func TestManyEngines(t *testing.T) {
 	}
 	if len(names) != 60 || !names["z"] || !names["a1"] || !names["h2"] {
 		t.Errorf("%d names: %v", len(names), names)
+	}
+}
+
+// TestOwnFailureDomains: what fails together in somebody's configuration does so among the mocks, which are all on one host.
+func TestOwnFailureDomains(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "own.yaml")
+	text := `
+endpoints:
+  a: {url: "http://10.0.0.1:8000", models: [m]}
+  b: {url: "dns+http://engines:8000", models: [m]}
+  c: {url: "http://[fd00::7]:8000", models: [m], failure_domain: rack-1}
+  d: {kind: openai, models: [m]}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, err := readOwned([]string{file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Bench{ctx: t.Context(), owned: own}
+	defer b.close()
+	b.fleet(4, mock.Config{})
+	for name, want := range map[string]any{"a": "10.0.0.1", "b": "engines", "c": "rack-1", "d": nil} {
+		if got := mapAt(b.endpoints, name)["failure_domain"]; got != want {
+			t.Errorf("%s fails with %v, want %v", name, got, want)
+		}
 	}
 }
 
