@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"evenkeel/internal/mock"
@@ -97,19 +98,23 @@ func slowReaders(_ context.Context, b *Bench) (Measured, error) {
 	defer leave()
 	var begun, gone sync.WaitGroup
 	begun.Add(n)
-	var before, after int64
+	var before, after, still int64
+	var reading atomic.Int64
 	grown := b.grows(x, func() {
 		for range n {
-			gone.Go(func() { b.sip(ctx, x, &begun) })
+			gone.Go(func() { b.sip(ctx, x, &begun, &reading) })
 		}
 		begun.Wait()
 		b.pass(2 * time.Second) // the sockets' buffers fill
 		before = f.bytes.Load()
 		b.pass(2 * time.Second)
-		after = f.bytes.Load()
+		after, still = f.bytes.Load(), reading.Load()
 	})
 	leave()
 	gone.Wait()
+	if still < n {
+		return measured("%d of %d clients still read", still, n), brokenf("only %d of %d clients have an answer that they still read", still, n)
+	}
 	rate := float64(after-before) / 2 / n / 1024
 	found := measured("%d clients; memory +%.0f KiB and %.1f KB/s from the engine for each", n, grown/n/1024, rate)
 	if rate > 64 {
@@ -118,8 +123,8 @@ func slowReaders(_ context.Context, b *Bench) (Measured, error) {
 	return found, check(grown/n < most, "memory grew by %.0f KiB per client, at most %d", grown/n/1024, most>>10)
 }
 
-// sip reads an answer at 1 KB/s until ctx ends, over a connection whose own buffer is small.
-func (b *Bench) sip(ctx context.Context, x *balancer, begun *sync.WaitGroup) {
+// sip reads an answer at 1 KB/s until ctx ends, over a connection whose own buffer is small. It counts in reading while it does.
+func (b *Bench) sip(ctx context.Context, x *balancer, begun *sync.WaitGroup, reading *atomic.Int64) {
 	b.score.begin()
 	defer b.score.running.Add(-1)
 	var once sync.Once
@@ -135,10 +140,16 @@ func (b *Bench) sip(ctx context.Context, x *balancer, begun *sync.WaitGroup) {
 	text := r.text()
 	fmt.Fprintf(nc, "POST /v1/chat/completions HTTP/1.1\r\nhost: drill\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", len(text), text)
 	buf := make([]byte, 1024)
-	if _, err := nc.Read(buf); err != nil {
+	m, err := nc.Read(buf)
+	if err != nil {
 		return
 	}
 	b.score.answered.Add(1)
+	if !bytes.HasPrefix(buf[:m], []byte("HTTP/1.1 200 ")) {
+		return
+	}
+	reading.Add(1)
+	defer reading.Add(-1)
 	once.Do(begun.Done)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
