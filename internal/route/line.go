@@ -4,7 +4,7 @@ import "time"
 
 const (
 	leastOfLine = 0.3 // of what is charged: what is late is not done, whatever the clock says
-	mostOfLine  = 2.0 // of what the clock says: what others do there has no part in what is ours
+	fewOfLine   = 0.5 // of what the clock says: who makes others wait that long has a line, and what is above is chance and others' requests
 	lineMemory  = 50  // prompts over which line.part is a mean
 	linePrior   = 5   // prompts that count as if the clock were right
 )
@@ -63,11 +63,11 @@ func (n *line) learn(waited, ahead float64) {
 }
 
 // part is how much of what is ahead a prompt waits for indeed. An engine that batches does several in the time of one, a provider has
-// many engines, and others may stand in a line of which we see our own only.
+// many engines.
 func (n *line) part() float64 {
-	if n.expected == 0 {
-		return 1
-	}
 	const prior = 1.0 * linePrior / lineMemory
-	return min((n.waited+prior*n.expected)/(n.expected+prior*n.expected), mostOfLine)
+	if p := (n.waited + prior*n.expected) / (n.expected + prior*n.expected); p < fewOfLine {
+		return p
+	}
+	return 1 // also where nothing is known
 }

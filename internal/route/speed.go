@@ -18,8 +18,8 @@ const (
 	speedChunk    = 4096 // tokens of a step
 	speedMemory   = 300  // samples of one deployment after which old ones have faded
 	fleetMemory   = 2000
-	fleetCounts   = 20  // samples that the fleet's count as, for each deployment
-	levelMemory   = 12  // samples after which all is faster or slower than the least squares say
+	fleetCounts   = 300 // samples that the fleet's count as, for each deployment
+	levelMemory   = 20  // samples after which all is faster or slower than the least squares say
 	levelPrior    = 4   // samples that say it is as before
 	levelHalfLife = 20  // seconds without news
 	besideOthers  = 0.1 // weight of a prompt that was not alone: engines batch, so that it looks cheaper the longer the line is

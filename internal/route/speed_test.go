@@ -132,7 +132,7 @@ func TestPartOfLine(t *testing.T) {
 	for range 200 {
 		n.learn(50, 2)
 	}
-	if p := n.part(); p != mostOfLine {
+	if p := n.part(); p != 1 {
 		t.Errorf("far more than the clock said: %v", p)
 	}
 	n.learn(-1, 0)
