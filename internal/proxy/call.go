@@ -157,6 +157,7 @@ func (c *call) run() {
 				end := c.main.attempt(a.Lease)
 				follow = c.tell(exchange.Event{Kind: exchange.Ended, Lane: exchange.Main, End: end})
 			case exchange.Wait: // below
+				c.watch()
 			case exchange.Commit, exchange.Cancel:
 				c.perform(a)
 			case exchange.Fail:

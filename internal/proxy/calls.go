@@ -88,6 +88,19 @@ func (c *call) lasts() (down bool) {
 	return down
 }
 
+// watch makes a call last from now on: it waits, and what it waits for must not be done for a client that has left by then.
+func (c *call) watch() {
+	c.mu.Lock()
+	if l := &c.lasting; !l.from.IsZero() {
+		l.from = time.Now()
+	}
+	down := c.lasts()
+	c.mu.Unlock()
+	if down {
+		c.report(exchange.Event{Kind: exchange.Shutdown})
+	}
+}
+
 // unlast undoes lasts. Callers hold mu.
 func (c *call) unlast() {
 	l := &c.lasting

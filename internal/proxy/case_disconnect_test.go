@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -360,4 +361,47 @@ func TestClientsOwnDeadlineBlamesNobody(t *testing.T) {
 		t.Errorf("outcome %+v", o)
 	}
 	w.idle()
+}
+
+// TestNothingIsRepeatedForWhoLeft: clients who leave as soon as their request has reached the engine, which fails it, are not watched
+// yet, since most requests end sooner. Before the pause is over they are: nothing is repeated for them.
+func TestNothingIsRepeatedForWhoLeft(t *testing.T) {
+	const clients = 30
+	reached := make(chan struct{})
+	w := newWorld(t, options{health: route.Health{TripAfter: math.MaxInt, MinRequests: math.MaxInt}}, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		reached <- struct{}{}
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	for n := range clients {
+		c, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(chatBody), chatBody)
+		select {
+		case <-reached:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("request %d did not reach the engine", n)
+		}
+		_ = c.Close()
+	}
+	more := make(chan int)
+	go func() { // who is asked once more must not wait for ever
+		n := 0
+		for range reached {
+			n++
+		}
+		more <- n
+	}()
+	for n := range clients {
+		if r := w.record(n + 1); len(r.Attempts) != 1 {
+			t.Errorf("client %d left, and its request was sent %d times", n, len(r.Attempts))
+		}
+	}
+	w.idle()
+	close(reached)
+	if n := <-more; n != 0 {
+		t.Errorf("%d attempts for clients who had left", n)
+	}
 }
