@@ -134,7 +134,7 @@ func TestUsageErrors(t *testing.T) {
 	bad("--tls-cert and --tls-key go together", "mock", "--ports", "0", "--tls-cert", "cert.pem")
 	bad("--tls-cert none.pem, --tls-key none.pem: open none.pem", "mock", "--ports", "0", "--tls-cert", "none.pem", "--tls-key", "none.pem")
 	bad("slots is -1: it cannot be negative", "mock", "--ports", "0", "--slots", "-1")
-	bad(`--engine: engine: no preset "vllm": there are dynamo-mock, fifo,`, "mock", "--ports", "0", "--engine", "vllm")
+	bad(`--engine: there is no preset "vllm"; there are dynamo-mock, fifo,`, "mock", "--ports", "0", "--engine", "vllm")
 	bad("inter-token time 1ms, base latency 0s: the engine model sets the times; leave these out", "mock", "--ports", "0", "--engine", "sglang", "--inter-token", "1ms")
 	bad("slots is 3: an engine of the scheduler fifo runs any number", "mock", "--ports", "0", "--engine", "fifo", "--slots", "3")
 	bad("MaxSequences 9000 is above StepTokens 2048", "mock", "--ports", "0", "--engine", "vllm-2048", "--slots", "9000")
