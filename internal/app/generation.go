@@ -207,12 +207,30 @@ func (b *builder) scopes(e *config.Endpoint) []route.Scope {
 	return list
 }
 
-// credential is the scope of an endpoint's key: that of the first endpoint on the same host with the same one.
+// credential is the scope of an endpoint's key: that of the first endpoint with the same one whose key is checked by the same.
 func (b *builder) credential(e *config.Endpoint) route.Scope {
-	host := hostname(e.URL)
-	first := slices.IndexFunc(b.config.Endpoints, func(o config.Endpoint) bool { return o.APIKey.Equal(e.APIKey) && hostname(o.URL) == host })
-	name, _, _ := strings.Cut(b.config.Endpoints[first].Name, "@") // members of a pool come and go
-	return route.Scope{Kind: route.CredentialScope, Name: name, URL: host}
+	at := keyChecker(e)
+	first := slices.IndexFunc(b.config.Endpoints, func(o config.Endpoint) bool { return o.APIKey.Equal(e.APIKey) && keyChecker(&o) == at })
+	name := b.config.Endpoints[first].Name
+	if hosted(e.Kind) {
+		name = poolName(name)
+	}
+	return route.Scope{Kind: route.CredentialScope, Name: name, URL: at}
+}
+
+// keyChecker says who knows an endpoint's key: a provider, at all addresses of its host, or else the one server at an address,
+// since of engines that were given the same key each counts and refuses for itself.
+func keyChecker(e *config.Endpoint) string {
+	if u, err := url.Parse(e.URL); err == nil && !hosted(e.Kind) {
+		return cmp.Or(e.Address, u.Host)
+	}
+	return hostname(e.URL)
+}
+
+// poolName is the name of the pool of an endpoint, which stays while members come and go, or that of an endpoint that is in none.
+func poolName(endpoint string) string {
+	name, _, _ := strings.Cut(endpoint, "@")
+	return name
 }
 
 func deploymentID(e *config.Endpoint, model string) string { return e.Name + "/" + model }

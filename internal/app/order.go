@@ -33,7 +33,7 @@ func (a *App) forgiveNewKeys(old, c *config.Config) {
 	}
 	now, kind := time.Now(), route.CredentialScope
 	for _, s := range a.router.View(now).Scopes {
-		if s.Kind != kind || !renewed[s.Name] {
+		if s.Kind != kind || !renewed[poolName(s.Name)] {
 			continue
 		}
 		for _, o := range []route.Override{route.ForgetFailure, s.Breaker.Order} {

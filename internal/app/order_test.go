@@ -1,23 +1,27 @@
 package app
 
 import (
+	"cmp"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"evenkeel/internal/config"
+	"evenkeel/internal/discovery"
 	"evenkeel/internal/route"
 	"evenkeel/internal/secret"
 )
 
-// ordered is an App that was never run, with two endpoints on one host that share a key.
+// ordered is an App that was never run, with two endpoints of one provider that share a key.
 func ordered(t *testing.T, key string) (*App, *config.Config, *logBuffer) {
 	t.Helper()
 	c := config.Default()
 	c.Endpoints = []config.Endpoint{
-		{Name: "one", URL: "http://10.0.0.1:8000", APIKey: secret.New(key), Weight: 1, Models: []string{"m"}},
-		{Name: "two", URL: "http://10.0.0.1:8001", APIKey: secret.New(key), Weight: 1, Models: []string{"m"}},
+		{Name: "one", URL: "http://10.0.0.1:8000", Kind: "openai", APIKey: secret.New(key), Weight: 1, Models: []string{"m"}},
+		{Name: "two", URL: "http://10.0.0.1:8001", Kind: "openai", APIKey: secret.New(key), Weight: 1, Models: []string{"m"}},
 		{Name: "far", URL: "http://10.0.0.2:8000", APIKey: secret.New(key), Weight: 1, Models: []string{"m"}},
 	}
 	logger, log := linesLogger(slog.LevelInfo)
@@ -108,5 +112,66 @@ func TestANewKeyIsTriedAtOnce(t *testing.T) {
 	}
 	if _, refusal := ask(); refusal == nil {
 		t.Error("a new key lifted the operator's order")
+	}
+}
+
+// TestWhoSharesACredential: an account is one at all addresses of its provider; engines that were given the same key check it
+// each for itself, so that what one of them refuses says nothing about the next, and a hedge may go there.
+func TestWhoSharesACredential(t *testing.T) {
+	f := func(a, b config.Endpoint, shared bool) {
+		t.Helper()
+		a.APIKey, b.APIKey = secret.New("key"), secret.New(cmp.Or(b.Name, "key"))
+		a.Name, b.Name = cmp.Or(a.Address, "a"), cmp.Or(b.Address, "b")
+		builder := &builder{config: &config.Config{Endpoints: []config.Endpoint{a, b}}}
+		if got := builder.credential(&a) == builder.credential(&b); got != shared {
+			t.Errorf("%+v and %+v: %v, want %v", builder.credential(&a), builder.credential(&b), got, shared)
+		}
+	}
+	at := func(kind, url string) config.Endpoint { return config.Endpoint{Kind: kind, URL: url} }
+	member := func(kind, address string) config.Endpoint {
+		return config.Endpoint{Kind: kind, URL: "https://fleet.example/v1", Address: address}
+	}
+	f(at("openai", "https://api.openai.com"), at("openai", "https://api.openai.com/v1"), true)
+	f(at("openai", "https://api.openai.com"), at("openai", "https://eu.api.openai.com"), false)
+	f(at("vllm", "http://10.0.0.1:8000"), at("vllm", "http://10.0.0.1:8001"), false)
+	f(at("", "https://router.example/a"), at("openai-compatible", "https://router.example/b"), true)
+	f(member("vllm", "10.0.0.1:8000"), member("vllm", "10.0.0.2:8000"), false)
+	f(member("openai", "10.0.0.1:8000"), member("openai", "10.0.0.2:8000"), true)
+	other := at("openai", "https://api.openai.com")
+	other.Name = "other key"
+	f(at("openai", "https://api.openai.com"), other, false)
+}
+
+// TestANewKeyOfAPool is tried at once, by all its members.
+func TestANewKeyOfAPool(t *testing.T) {
+	for _, kind := range []string{"openai", "vllm"} {
+		c := config.Default()
+		c.Endpoints = []config.Endpoint{{
+			Name: "fleet", URL: "dns+http://fleet.example", Kind: kind, APIKey: secret.New("old"), Weight: 1, Models: []string{"m"},
+		}}
+		logger, _ := linesLogger(slog.LevelInfo)
+		a, err := New(&c, Options{Logger: logger})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(a.closeEndpoints)
+		a.resolve("fleet.example", discovery.Addresses{List: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})
+		q := route.Query{Facts: &route.Facts{Model: "m"}, Model: "m"}
+		l, _ := a.router.Pick(time.Now(), q)
+		l.Done(time.Now(), route.Outcome{Verdict: route.DeploymentFault, Fault: route.BadCredential, Class: "auth", Answered: true})
+		if _, refusal := a.router.Pick(time.Now(), q); refusal == nil {
+			t.Fatalf("%s: a refused credential is used on", kind)
+		}
+		renewed := c
+		renewed.Endpoints = slices.Clone(c.Endpoints)
+		renewed.Endpoints[0].APIKey = secret.New("new")
+		if err := a.Reload(&renewed); err != nil {
+			t.Fatal(err)
+		}
+		l, refusal := a.router.Pick(time.Now(), q)
+		if refusal != nil {
+			t.Fatalf("%s: the new key is not tried: %v", kind, refusal.Decision.CutCounts())
+		}
+		l.Done(time.Now(), route.Outcome{})
 	}
 }

@@ -59,7 +59,7 @@ func (x *Exchange) hedge(now time.Time) {
 	}
 	at := x.flights[Main].lease.Deployment()
 	q := route.Query{
-		Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Apart: []string{at.Endpoint},
+		Facts: &x.rec.Facts, Model: x.plan.Models[x.model], Draw: x.draw, Beside: at,
 		Tried: append(slices.Clip(x.tried), at.ID), Away: x.away,
 	}
 	if at.Domain != "" {

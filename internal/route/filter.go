@@ -101,7 +101,7 @@ func (r *Router) judge(now time.Time, m *member, q *Query, tokens int, sweep uin
 		return v
 	case slices.Contains(q.Tried, d.ID): // last, so that it means: well, and might be tried again
 		return verdict{cut: CutTried, by: &n.unit}
-	case slices.Contains(q.Apart, d.Endpoint):
+	case q.Beside != nil && q.Beside.shares(d):
 		return verdict{cut: CutDomain, by: &n.unit}
 	}
 	for _, u := range n.units {

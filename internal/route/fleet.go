@@ -1,6 +1,9 @@
 package route
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // DefaultTokens is the limit of reserved tokens per deployment when neither the configuration nor the
 // engine says how many its KV cache holds.
@@ -57,6 +60,13 @@ type Deployment struct {
 	Weight   float64 // relative capacity, from 1e-6 to 1e9; 0 = never picked
 	Limits   Limits  // of this deployment alone
 	Scopes   []Scope // at most MaxScopes; all must be eligible too
+}
+
+// shares reports whether two deployments have an endpoint, a credential or another scope in common.
+func (d *Deployment) shares(o *Deployment) bool {
+	return d.Endpoint == o.Endpoint || slices.ContainsFunc(d.Scopes, func(s Scope) bool {
+		return slices.ContainsFunc(o.Scopes, func(t Scope) bool { return s.key() == t.key() })
+	})
 }
 
 func (d *Deployment) key() key { return key{'d', d.ID, d.URL} }

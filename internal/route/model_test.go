@@ -153,7 +153,9 @@ func (w *world) query() Query {
 		q.Tried, q.Draw = []string{names[w.choose(len(names))]}, 1+w.choose(3)
 		q.Away = q.Tried
 	case 4:
-		q.Apart = []string{names[w.choose(len(names))]}
+		name := names[w.choose(len(names))]
+		endpoint, _, _ := strings.Cut(name, "/")
+		q.Beside = &Deployment{ID: name, Endpoint: endpoint}
 	}
 	return q
 }
@@ -488,7 +490,7 @@ func (w *world) each(q *Query, claimed map[key]bool, visit func(*Deployment, key
 			f := q.Facts
 			not := append(slices.Clone(f.ExcludeNames), q.Tried...)
 			if d.Weight == 0 || f.Pin != "" && f.Pin != d.ID && f.Pin != d.Endpoint ||
-				slices.Contains(not, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint) || slices.Contains(q.Apart, d.Endpoint) {
+				slices.Contains(not, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint) || q.Beside != nil && q.Beside.Endpoint == d.Endpoint {
 				continue
 			}
 			ill, short := false, key{}
@@ -572,7 +574,7 @@ func (w *world) checkPreferences(q *Query, d *Decision, eligible []string, parts
 			trialLeft = trialLeft || was.trial
 		case CutDomain:
 			endpoint, _, _ := strings.Cut(c.ID, "/")
-			ok = ok && slices.Contains(q.Away, c.ID) || !ok && slices.Contains(q.Apart, endpoint) // each is its own failure domain
+			ok = ok && slices.Contains(q.Away, c.ID) || !ok && q.Beside != nil && q.Beside.Endpoint == endpoint // each is its own failure domain
 		case CutOnTrial:
 			ok = ok && was.trial && q.Draw > 0 && len(q.Tried) > 0
 		case CutDegraded:

@@ -113,12 +113,12 @@ func TestHealthySinceTheLastOutageOfAny(t *testing.T) {
 	}
 }
 
-// TestApartWaitersDoNotHoldUpOthers: a waiter that may not go to an endpoint does not keep others from it.
-func TestApartWaitersDoNotHoldUpOthers(t *testing.T) {
+// TestHedgesThatWaitDoNotHoldUpOthers: a waiter that may not go to an endpoint does not keep others from it.
+func TestHedgesThatWaitDoNotHoldUpOthers(t *testing.T) {
 	r := newRouter(t, pool1("m", dep("a/m", Limits{InFlight: 1}), dep("b/m", Limits{InFlight: 1})))
 	a, b := mustPick(t, r, start, query("m")), mustPick(t, r, start, query("m"))
 	q := query("m")
-	q.Apart = []string{"a"}
+	q.Beside = a.Deployment()
 	apart, any := wait(t, r, start, q), wait(t, r, start, query("m"))
 	a.Done(start, success())
 	any.mustGet(t).Done(start, success())
@@ -126,4 +126,38 @@ func TestApartWaitersDoNotHoldUpOthers(t *testing.T) {
 	b.Done(start, success())
 	apart.mustGet(t).Done(start, success())
 	mustBeIdle(t, r, start)
+}
+
+// TestHedgesShareNoScope with the attempt they run beside: no endpoint, no credential, no limit of a provider.
+func TestHedgesShareNoScope(t *testing.T) {
+	with := func(id string, scopes ...Scope) Deployment {
+		d := dep(id, Limits{})
+		d.Scopes = append(d.Scopes, scopes...)
+		return d
+	}
+	key := Scope{Kind: CredentialScope, Name: "key", URL: "http://provider"}
+	elsewhere := Scope{Kind: CredentialScope, Name: "key", URL: "http://other"}
+	f := func(want string, others ...Deployment) {
+		t.Helper()
+		first := with("a/m", key)
+		r := newRouter(t, pool1("m", append(others, first)...))
+		q := query("m")
+		q.Beside, q.Tried = &first, []string{first.ID}
+		l, refusal := r.Pick(start, q)
+		if refusal != nil {
+			if want != "" {
+				t.Errorf("nobody may serve beside %s, want %s", first.ID, want)
+			}
+			return
+		}
+		if got := l.Deployment().ID; got != want {
+			t.Errorf("beside %s: %s, want %q", first.ID, got, want)
+		}
+		l.Done(start, success())
+	}
+	f("")
+	f("", with("a/other"))
+	f("", with("b/m", key))
+	f("b/m", with("b/m"))
+	f("c/m", with("b/m", key), with("c/m", elsewhere))
 }

@@ -27,11 +27,15 @@ type queue struct {
 }
 
 // class is what decides which deployments may serve a query.
-type class struct{ model, pin, excluded, tried, apart string }
+type class struct{ model, pin, excluded, tried, beside string }
 
 func (q *Query) class() class {
 	list := func(names []string) string { return strings.Join(names, "\n") }
-	return class{q.Model, q.Facts.Pin, list(q.Facts.ExcludeNames), list(q.Tried), list(q.Apart)}
+	c := class{model: q.Model, pin: q.Facts.Pin, excluded: list(q.Facts.ExcludeNames), tried: list(q.Tried)}
+	if q.Beside != nil {
+		c.beside = q.Beside.ID
+	}
+	return c
 }
 
 // Wait puts the query in the queue. wakeUp is called once, without any lock, when the Ticket has a Result;
