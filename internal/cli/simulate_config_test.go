@@ -103,6 +103,8 @@ func TestSimulateRecorded(t *testing.T) {
 	text := simulated(t, args...)
 	for _, want := range []string{
 		"as recorded   TTFT mean 200 ms, p50 200 ms, p99 200 ms; hit share 0.0 %; 4 failed, 4 of them by a 429; 0.0800 $ at the prices of baseline\n", // 160 × 50 tokens
+		"\n    ann         214 requests; TTFT mean 200 ms, p50 200 ms, p99 200 ms; hit share 0.0 %; 3 failed, 3 of them by a 429; 0.0535 $ at the prices of baseline\n",
+		"\n    bob         106 requests; TTFT mean 200 ms, p50 200 ms, p99 200 ms; hit share 0.0 %; 1 failed, 1 of them by a 429; 0.0265 $ at the prices of baseline\n",
 		"before.yaml: 3 deployments, least_tokens", "after.yaml: 2 deployments, least_tokens", "400 in 200 s",
 	} {
 		if !strings.Contains(text, want) {

@@ -175,9 +175,7 @@ func (f *simulateFlags) facts(x *experiment) []report.Fact {
 		{Name: "load", Value: busy},
 		{Name: "not measured", Value: fmt.Sprintf("what came in the first %s", brief(p.BurnIn))},
 	}
-	if fact, ok := f.asRecorded(x); ok {
-		facts = append(facts, fact)
-	}
+	facts = append(facts, f.asRecorded(x)...)
 	if f.balancers > 1 {
 		facts = append(facts, report.Fact{Name: "balancers", Value: fmt.Sprintf("%d, which know nothing of each other", f.balancers)})
 	}
