@@ -26,6 +26,7 @@ type bench struct {
 
 	mu     sync.Mutex
 	began  time.Time
+	told   time.Time // when progress was last told
 	rows   int     // that there are
 	over   int     // that are finished
 	work   float64 // of all rows, as guessed
@@ -249,15 +250,18 @@ func (b *bench) knows(more float64) {
 	b.work += more
 }
 
-// progress says how far the run is and how long the rest will take if it is like what was played so far.
+// progress says how far the run is and how long the rest will take if it is like what was played so far: when a row is over, and of
+// long rows every minute.
 func (b *bench) progress(s *spec, work float64, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.worked += work
-	if !over {
+	if over {
+		b.over++
+	} else if time.Since(b.told) < time.Minute {
 		return
 	}
-	b.over++
+	b.told = time.Now()
 	left := "?"
 	if spent := time.Since(b.began); b.worked > 0 && spent > 0 {
 		left = time.Duration(float64(spent) * (b.work - b.worked) / b.worked).Round(time.Second).String()
