@@ -27,10 +27,10 @@ type bench struct {
 	mu     sync.Mutex
 	began  time.Time
 	told   time.Time // when progress was last told
-	rows   int     // that there are
-	over   int     // that are finished
-	work   float64 // of all rows, as guessed
-	worked float64 // of that, what is over or was there before
+	rows   int       // that there are
+	over   int       // that are finished
+	work   float64   // of all rows, as guessed
+	worked float64   // of that, what is over or was there before
 }
 
 // played is a row with its results.
