@@ -227,7 +227,7 @@ func TestDecisionsRecomputeFromJSON(t *testing.T) {
 				})
 			}
 			round := route.NewRound(f.now, &route.Facts{Seed: d.Seed}, d.Draw, field, d.RunTotal)
-			round.Tokens = d.PromptTokens + d.OutputTokens
+			round.Prompt, round.Output = d.PromptTokens, d.OutputTokens
 			if o := d.Outlook; o != nil {
 				round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}
 			}

@@ -52,7 +52,7 @@ func (d *Decision) Recompute(strategy Strategy, f *Facts) string {
 	facts := *f
 	facts.Seed = d.Seed
 	round := NewRound(d.At, &facts, d.Draw, eligible, d.RunTotal)
-	round.Tokens, round.Outlook = d.Prompt+d.Output, d.Outlook
+	round.Prompt, round.Output, round.Outlook = d.Prompt, d.Output, d.Outlook
 	return eligible[strategy.Pick(round)].ID
 }
 

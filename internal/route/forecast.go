@@ -126,7 +126,8 @@ func (r *Router) sized(blockBytes int) {
 }
 
 // forecast says what is to be expected of a deployment.
-func (r *Router) forecast(now time.Time, p *pool, n *node, q *Query, prompt, output int) charge {
+func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, output int) charge {
+	n := m.node
 	c := charge{prompt: prompt, ahead: n.line.ahead(now), idle: n.line.idle(now), blockTokens: float64(q.Facts.PrefixBytes) / p.stats.textPerToken()}
 	c.Answers = max(0, n.inFlight-n.line.waiting)
 	c.Wait = c.ahead * n.line.part()
@@ -152,7 +153,6 @@ func (r *Router) forecast(now time.Time, p *pool, n *node, q *Query, prompt, out
 // join puts the prompt of a lease into its deployment's line, before the lease is counted there.
 func (l *Lease) join(now time.Time, q *Query) {
 	l.router.sized(q.Facts.PrefixBytes)
-	l.charge = l.router.forecast(now, l.pool, l.node, q, l.prompt, l.expected)
 	l.node.line.join(now, l.charge.Prefill, q.Facts.Stream)
 	if q.Facts.Stream { // of another, nobody sees when the prompt is done
 		l.charge.seconds = l.charge.Prefill

@@ -34,6 +34,7 @@ type Router struct {
 	// Scratch of choose, valid until the next one.
 	candidates []Candidate
 	eligible   []*member
+	charges    []charge  // by eligible one, where the strategy looks at forecasts
 	verdicts   []verdict // by member
 	full       []*unit   // units whose limits cut somebody
 	panicking  bool
@@ -352,12 +353,14 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		r.describe(d, now, p, &q, prompt, output, -1)
 		return nil, r.refuse(d)
 	}
+	r.charges = r.charges[:0]
 	if p.foresees {
 		for i, m := range r.eligible {
-			r.candidates[i].Forecast = r.forecast(now, p, m.node, &q, prompt, output).Forecast
+			r.charges = append(r.charges, r.forecast(now, p, m, &q, prompt, output))
+			r.candidates[i].Forecast = r.charges[i].Forecast
 		}
 	}
-	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Tokens: prompt + output,
+	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Prompt: prompt, Output: output,
 		Outlook: p.stats.outlook.of(len(p.members))}
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
 	run := p.run(r.eligible)
@@ -371,7 +374,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	if i < 0 {
 		i, trial = p.strategy.Pick(&r.round), false
 	}
-	l := r.reserve(now, p, &q, r.eligible[i], prompt, output)
+	l := r.reserve(now, p, &q, i, prompt, output)
 	r.describe(l.decision, now, p, &q, prompt, output, i)
 	l.decision.Outlook = r.round.Outlook
 	l.decision.RunTotal, l.decision.Trial = r.round.RunTotal, trial
@@ -405,8 +408,9 @@ func (r *Router) mustWait(now time.Time, q *Query) bool {
 	return len(r.eligible) == 0 && len(r.full) > 0
 }
 
-// reserve counts the request in the chosen node and all its scopes.
-func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, output int) *Lease {
+// reserve counts the request in the chosen node, of those who are eligible, and all its scopes.
+func (r *Router) reserve(now time.Time, p *pool, q *Query, chosen, prompt, output int) *Lease {
+	m := r.eligible[chosen]
 	n, l, d := m.node, q.Lease, q.Decision
 	if l == nil {
 		l = new(Lease)
@@ -422,6 +426,11 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, m *member, prompt, ou
 	l.patience = time.Duration(p.stats.speeds[sizeClass(prompt)].quantile(now, recentLeast) * float64(time.Second))
 	n.picked = now
 	p.stats.overload.drain.running++
+	if p.foresees {
+		l.charge = r.charges[chosen]
+	} else {
+		l.charge = r.forecast(now, p, m, q, prompt, output)
+	}
 	l.join(now, q)
 	for _, u := range n.units {
 		free, trial := u.breaker.admits(now)

@@ -115,7 +115,8 @@ type Round struct {
 	Facts      *Facts
 	Candidates []Candidate // the eligible ones, in fleet order
 	RunTotal   int64       // sum of their RunPicks; 0 = no pick of this set is remembered
-	Tokens     int         // of the request: prompt and expected output
+	Prompt     int         // tokens of the request, as estimated
+	Output     int         // tokens that are expected of its answer
 	Outlook    Outlook
 	pcg        rand.PCG
 }

@@ -15,6 +15,6 @@ func (leastTokens) String() string { return "least_tokens" }
 
 func (leastTokens) Pick(r *route.Round) int {
 	return r.Lowest(func(i int) float64 {
-		return load(r, i, "work_tokens/weight", float64(r.Candidates[i].Work), float64(r.Tokens))
+		return load(r, i, "work_tokens/weight", float64(r.Candidates[i].Work), float64(r.Prompt+r.Output))
 	})
 }

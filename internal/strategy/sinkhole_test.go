@@ -66,7 +66,7 @@ func TestFailuresCountAsLoad(t *testing.T) {
 		t.Helper()
 		cs := []route.Candidate{{Weight: 2, InFlight: 3, Work: 500, TTFT: 0.5, Penalty: 1.5}, {Weight: 1, InFlight: 100, Work: 50_000, TTFT: 1}}
 		r := route.NewRound(start, &route.Facts{}, 0, cs, 0)
-		r.Tokens = 200
+		r.Prompt, r.Output = 100, 100
 		if i := build(t, strategy).Pick(r); i != 0 {
 			t.Errorf("%s chose %d", strategy, i)
 		}
