@@ -18,6 +18,7 @@ func FuzzScanRequest(f *testing.F) {
 		`{"model":"m","stream":true}`, `{"model":"a","Model":"b"}`, `{"mod\u0065l":"x\ud83d\ude00","stream":false}`, ` {"x":[{"model":1}],"model":"\/"} `,
 		`{"model":"m","messages":[{"role":"user","content":"a\\"}],"tools":[{"type":"function"}]}`, `{"a":"\\\"","model":"m"}`, `{"model":null}`, `{}`, `[]`, `{"model"`,
 		"{\"model\":\"\xff\"}", `{"n":1e400,"max_tokens":-0.5}`, `{"":{"":[]}}`,
+		`{"user":"a","model":"m","metadata":{"user_id":"b"},"previous_response_id":"c","prompt_cache_key":"d"}`, `{"metadata":{"user_id":"\u0061","user_id":{}},"model":"m"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -71,7 +72,10 @@ func FuzzScanRequest(f *testing.F) {
 		prefix, value, suffix := r.Splice(body, other)
 		spliced := bytes.Join([][]byte{prefix, value, suffix}, nil)
 		again, err := ScanRequest(chatAPI, "", spliced)
-		again.Model, again.ModelEnd = r.Model, r.ModelEnd
+		if a, b := spliced[again.SessionStart:again.SessionEnd], body[r.SessionStart:r.SessionEnd]; !bytes.Equal(a, b) {
+			t.Fatalf("spliced %q: the session is %q, was %q", spliced, a, b)
+		}
+		again.Model, again.ModelEnd, again.SessionStart, again.SessionEnd = r.Model, r.ModelEnd, r.SessionStart, r.SessionEnd
 		if err != nil || again != r || !bytes.Equal(bytes.Replace(spliced, value, models[0].value, 1), body) && !bytes.Contains(prefix, value) {
 			t.Fatalf("spliced %q: %+v, %v", spliced, again, err)
 		}

@@ -65,7 +65,7 @@ func (p *Prompt) reset() {
 // White space outside strings does not count, and of what holds prose only the prose does: names of members, brackets,
 // types of parts and cache_control (which clients move from turn to turn) do not. The order of an object's members does.
 func (p *Prompt) AppendPrefix(dst []uint64, tenant, model string) []uint64 {
-	hash := p.key.name(p.key.name(0, tenant), model)
+	hash := chainName(p.key, chainName(p.key, 0, tenant), model)
 	limit := len(dst) + MaxPrefixBlocks
 	for i := range p.parts {
 		sums := p.sums[p.parts[i].from:p.parts[i].to]
@@ -88,6 +88,12 @@ func (p *Prompt) Text() uint64 {
 		hash = p.key.chain(hash, s, 0)
 	}
 	return hash
+}
+
+// Session hashes a client's name for its session under the key: another tenant's of the same name is another one. It is never 0.
+func Session[T string | []byte](k *PrefixKey, tenant string, name T) uint64 {
+	const apart = 1 // from the hashes of prompts
+	return max(k.chain(chainName(k, chainName(k, 0, tenant), name), apart, 0), 1)
 }
 
 // begin starts a part. It returns false if there was one of that name before: only the first counts.
@@ -163,8 +169,8 @@ func (k *PrefixKey) appendSums(dst []uint64, text []byte) []uint64 {
 // chain hashes two words together with the hash of all before them.
 func (k *PrefixKey) chain(hash, a, b uint64) uint64 { return simd.Fold(hash^a^k.c0, b^k.c1) }
 
-// name chains a name of any length.
-func (k *PrefixKey) name(hash uint64, name string) uint64 {
+// chainName chains a name of any length.
+func chainName[T string | []byte](k *PrefixKey, hash uint64, name T) uint64 {
 	hash = k.chain(hash, uint64(len(name)), 0)
 	var word [16]byte
 	for len(name) > 0 {

@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"evenkeel/internal/simd"
@@ -37,8 +38,12 @@ type Request struct {
 	// PromptBytes is the size of what becomes prompt tokens (messages, input, prompt, system, instructions, tools,
 	// documents) as raw JSON without indentation and without inline media, for an estimate of tokens.
 	PromptBytes int
+	// SessionStart and SessionEnd are the span in the body of what names the client's session, as it is escaped and without
+	// its quotes: the first there is of prompt_cache_key, previous_response_id, metadata.user_id (Anthropic's) and user. Both are 0 if there is none.
+	SessionStart, SessionEnd int
 
-	form bool // the span is in a multipart form, where a value has no quotes
+	form    bool  // the span of the model is in a multipart form, where a value has no quotes
+	session field // what the span of the session is the value of
 }
 
 // RequestError is a fault in a request body that keeps it from being routed safely. The client gets it as a 400.
@@ -119,6 +124,9 @@ const (
 	fieldMCPServers
 	fieldContainer
 	fieldQuery // prompts of rerank and score APIs, which share no prefixes
+	fieldUser  // with the next two, and previous_response_id, what names a session
+	fieldMetadata
+	fieldCacheKey
 
 	// From here on parts of the prefix, in the order in which models see them or engines key their caches: what sets a cache
 	// apart, then tools, system, messages.
@@ -163,6 +171,12 @@ func fieldOf(name []byte) field {
 		return fieldContainer
 	case "query", "queries", "text_1", "text_2":
 		return fieldQuery
+	case "user":
+		return fieldUser
+	case "metadata":
+		return fieldMetadata
+	case "prompt_cache_key":
+		return fieldCacheKey
 	case "cache_salt":
 		return fieldCacheSalt
 	case "chat_template":
@@ -336,8 +350,46 @@ func (r *Request) scanField(api API, s *scanner, f field, text *Prompt) {
 		r.Unrepeatable = !isEmpty(s.raw()) && api.Name == "messages" || r.Unrepeatable
 	case fieldContainer:
 		r.Unrepeatable = !isNull(s.raw()) && api.Name == "messages" || r.Unrepeatable
+	case fieldUser, fieldCacheKey, fieldPreviousResponse:
+		r.nameSession(s, f)
+	case fieldMetadata:
+		r.scanMetadata(s)
 	default:
 		s.skip()
+	}
+}
+
+// sessionFields may name a session, the least telling first.
+var sessionFields = [...]field{fieldOther, fieldUser, fieldMetadata, fieldPreviousResponse, fieldCacheKey}
+
+// nameSession takes the value of f as the session's name, if it is text and nothing that tells as much was seen.
+func (r *Request) nameSession(s *scanner, f field) {
+	if s.peek() != '"' {
+		s.skip()
+		return
+	}
+	start := s.i + 1
+	s.text()
+	if end := s.i - 1; s.fault == faultNone && end > start && slices.Index(sessionFields[:], f) > slices.Index(sessionFields[:], r.session) {
+		r.SessionStart, r.SessionEnd, r.session = start, end, f
+	}
+}
+
+func (r *Request) scanMetadata(s *scanner) {
+	if !s.enter('{') {
+		s.skip()
+		return
+	}
+	for {
+		name, ok := s.key()
+		if !ok {
+			return
+		}
+		if string(name) == "user_id" {
+			r.nameSession(s, fieldMetadata)
+		} else {
+			s.skip()
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -49,6 +50,7 @@ func (c *call) understand() *llm.Error {
 		f.ClientRetry, _ = strconv.Atoi(v) // odd: not a retry
 	}
 	f.Seed, f.Stream, f.PromptBytes, f.MaxOutput = seedOf(f.ID), c.req.Stream, c.req.PromptBytes, c.req.MaxOutput
+	f.Session = c.session()
 	f.Pin, f.ExcludeNames = first(h, headerPin), list(first(h, headerExclude))
 	c.plan = exchange.Plan{
 		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,
@@ -149,6 +151,24 @@ func session(h http.Header) string {
 		return v
 	}
 	return first(h, "X-Session-Id")
+}
+
+// session hashes what names the client's session: a header, else what the body holds, else the client's address where the
+// configuration says so; 0 if there is nothing.
+func (c *call) session() uint64 {
+	key, tenant := c.p.Prefixes, c.facts.Tenant
+	if name := session(c.r.Header); name != "" {
+		return llm.Session(key, tenant, name)
+	}
+	if c.req.SessionEnd > 0 {
+		return llm.Session(key, tenant, c.body[c.req.SessionStart:c.req.SessionEnd])
+	}
+	if c.g.AddressSession != nil && c.g.AddressSession(c.req.Model) {
+		if host, _, err := net.SplitHostPort(c.r.RemoteAddr); err == nil {
+			return llm.Session(key, tenant, host)
+		}
+	}
+	return 0
 }
 
 // seedOf derives a request's seed from its id, so that the id alone reproduces its random choices.

@@ -33,6 +33,7 @@ type Generation struct {
 	BodyMemory     int64 // bytes of request bodies that may be held at one time, over all requests; 0 = 1 GiB
 	MaxAttempts    int
 	Hedged         func(model string) bool // whether requests for a model may have a second attempt beside the first; nil = none
+	AddressSession func(model string) bool // whether requests for a model that name no session have their client's address for one; nil = none
 	Deadlines      exchange.Deadlines
 }
 

@@ -19,6 +19,7 @@ type Facts struct {
 	Prefix       []uint64  // hash chain of the prompt (llm.Prompt.AppendPrefix), valid while the request runs
 	PrefixBytes  int       // bytes of text that one hash of Prefix stands for
 	Text         uint64    // hash of the whole prompt (llm.Prompt.Text), by which a request that comes back is known
+	Session      uint64    // keyed hash of what names the client's session (llm.Session), 0 = nothing does
 	MaxOutput    int       // the request's own limit on output tokens, 0 = none given
 	ClientRetry  int       // the client's own count of retries before this request
 	Pin          string    // only this deployment or endpoint may serve, "" = any

@@ -92,7 +92,7 @@ func (f *Fleet) begin(c *client, b *balancer) {
 	c.at, c.dials, c.waiting = b, 0, false
 	c.facts = route.Facts{
 		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: f.asked(c), API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
-		PromptBytes: f.promptBytes(r), Prefix: r.Prompt, PrefixBytes: f.prefixBytes(r), Text: r.Seed,
+		PromptBytes: f.promptBytes(r), Prefix: r.Prompt, PrefixBytes: f.prefixBytes(r), Text: r.Seed, Session: r.Session,
 	}
 	if seen := r.Recorded; seen != nil {
 		c.facts.API, c.facts.Stream, c.facts.MaxOutput = seen.API, seen.Stream, seen.MaxOutput
