@@ -141,7 +141,7 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 		}
 		c.Cached = int((1 - n.memory.doubt) * (c.blocks + again*c.answer))
 	}
-	n.speed.begin(&p.stats.speed)
+	n.speed.begin(prefill, &p.stats.speed)
 	x := featuresOf(prompt-c.Cached, prompt, c.Answers)
 	c.Prefill = n.speed.of(now, &x)
 	if t := n.memory.tokens; t > 0 {
@@ -187,7 +187,7 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 	}
 	n.line.learn(seconds-n.speed.of(now, &x), c.ahead)
 	if c.took > 0 {
-		n.speed.learn(now, &s.speed, &x, c.took, c.idle)
+		n.speed.learn(now, prefill, &s.speed, &x, c.took, c.idle)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 // of n tokens that no cache holds, of a prompt of L, while B answers are being produced: a fixed part, the work of each token, its
 // attention to what stands before, and the steps that it shares with those answers (facts of batching engines: one step holds a
 // chunk of prompts and a token of each answer). All four are ≥ 0. θ is the least squares of weighted samples that fade, with the
-// fleet's standing in for what a deployment has not shown yet.
+// fleet's standing in for what a deployment has not shown yet, and what is assumed, as fast as the fleet is, for what nobody has. What a
+// token of an answer takes is learned in the same way, as θ0 + θ1·B.
 const (
 	speedFeatures = 4
 	speedChunk    = 4096 // tokens of a step
@@ -27,6 +28,8 @@ const (
 	outlierAfter  = 30  // samples
 	outlier       = 8.0 // times what was expected: counts as that
 	leastSeconds  = 1e-4
+	scaleMemory   = 100
+	sweeps        = 4 // of coordinate descent for each sample
 )
 
 type features [speedFeatures]float64
@@ -54,44 +57,57 @@ func (s *samples) add(x *features, y, weight, part, keep float64) {
 	s.n = keep*s.n + part
 }
 
-// prior is what is assumed before anything is known: 5,000 tokens a second and 50 ms.
-var prior = func() (s samples) {
-	for _, p := range []struct {
-		n int
-		y float64
-	}{{1, 0.05}, {1000, 0.25}, {8000, 1.65}} {
-		x := featuresOf(p.n, p.n, 0)
-		s.add(&x, p.y, 1/p.y, 1, 1)
-	}
-	for i := range s.xx {
-		s.xx[i][i] += 0.01 // what was never seen is 0
-	}
-	s.n = 1
-	return s
-}()
+// law is what is assumed before anything is known: a few samples.
+type law struct {
+	samples
+	theta features // their least squares
+}
 
-// priorTheta are the least squares of prior.
-var priorTheta = func() features {
+type example struct {
+	features
+	seconds float64
+}
+
+func assume(examples ...example) *law {
+	var l law
+	for _, e := range examples {
+		l.add(&e.features, e.seconds, 1/e.seconds, 1, 1)
+	}
+	for i := range l.xx {
+		l.xx[i][i] += 0.01 // what was never seen is 0
+	}
 	var s speed
 	for range 100 {
-		s.solve(&prior, 1)
+		s.solve(&l, &s.seen, 0, 1)
 	}
-	return s.theta
-}()
+	l.theta = s.theta
+	return &l
+}
 
-// speed is what was learned about one deployment, or about all of a model. Guarded by Router.mu.
+var (
+	// prefill is of a prompt: 5,000 tokens a second and 50 ms.
+	prefill = assume(example{featuresOf(1, 1, 0), 0.05}, example{featuresOf(1000, 1000, 0), 0.25}, example{featuresOf(8000, 8000, 0), 1.65})
+	// decode is of a token of an answer: 20 ms, and twice that beside 60 others.
+	decode = assume(example{beside(0), 0.02}, example{beside(60), 0.04})
+)
+
+// beside are the features of a token of an answer, while so many other requests run.
+func beside(others int) features { return features{1, float64(others) / 10} }
+
+// speed is what was learned about one deployment, or about all of a model, which begins with what a law assumes. Guarded by Router.mu.
 type speed struct {
 	seen          samples
 	theta         features
 	actual, hoped float64 // of late, in seconds of the least squares
 	count         int
+	scale         mean      // of a fleet: the logarithm of what was seen over what is assumed
 	at            time.Time // of the last sample
 }
 
 // begin gives a deployment what is known of the fleet.
-func (s *speed) begin(fleet *speed) {
+func (s *speed) begin(l *law, fleet *speed) {
 	if fleet.count == 0 {
-		fleet.theta = priorTheta
+		fleet.theta = l.theta
 	}
 	if s.count == 0 {
 		s.theta = fleet.theta
@@ -99,10 +115,12 @@ func (s *speed) begin(fleet *speed) {
 }
 
 // raw is what the least squares say.
-func (s *speed) raw(x *features) float64 {
+func (s *speed) raw(x *features) float64 { return s.theta.times(x) }
+
+func (f *features) times(x *features) float64 {
 	sum := 0.0
 	for i := range x {
-		sum += s.theta[i] * x[i]
+		sum += f[i] * x[i]
 	}
 	return max(sum, leastSeconds)
 }
@@ -121,8 +139,8 @@ func (s *speed) level(now time.Time) float64 {
 }
 
 // learn takes what a prompt took.
-func (s *speed) learn(now time.Time, fleet *speed, x *features, seconds float64, alone bool) {
-	s.begin(fleet)
+func (s *speed) learn(now time.Time, l *law, fleet *speed, x *features, seconds float64, alone bool) {
+	s.begin(l, fleet)
 	expected := s.of(now, x)
 	if s.count >= outlierAfter {
 		seconds = min(seconds, outlier*max(expected, sampleFloor))
@@ -137,27 +155,28 @@ func (s *speed) learn(now time.Time, fleet *speed, x *features, seconds float64,
 	fleet.count++
 	fleet.seen.add(x, seconds, weight, part, 1-part/fleetMemory)
 	keep := 1 - part/levelMemory
-	fleet.solve(&prior, 1)
+	fleet.scale.addOf(math.Log(seconds/l.theta.times(x)), scaleMemory)
+	scale := math.Exp(fleet.scale.value * float64(fleet.scale.n) / float64(fleet.scale.n+1))
+	fleet.solve(l, &fleet.seen, 0, scale)
 	if s.count == 1 {
 		s.actual, s.hoped = levelPrior*expected, levelPrior*expected
 	}
 	s.actual, s.hoped, s.at = keep*s.actual+part*seconds, keep*s.hoped+part*s.raw(x), now
-	s.solve(&fleet.seen, fleetCounts/max(fleet.seen.n, fleetCounts))
+	s.solve(l, &fleet.seen, fleetCounts/max(fleet.seen.n, fleetCounts), scale)
 }
 
-// solve makes the least squares anew: a sweep of coordinate descent, which begins where the last one ended.
-func (s *speed) solve(other *samples, weight float64) {
-	for i := range s.theta {
-		xx := s.seen.xx[i][i] + weight*other.xx[i][i] + weight*prior.xx[i][i]/100
-		xy := s.seen.xy[i] + weight*other.xy[i] + weight*prior.xy[i]/100
-		if xx <= 0 {
-			continue
-		}
-		for j := range s.theta {
-			if j != i {
-				xy -= (s.seen.xx[i][j] + weight*other.xx[i][j] + weight*prior.xx[i][j]/100) * s.theta[j]
+// solve makes the least squares anew, of its samples, those of the others with a weight, and those of the law, whose seconds are
+// scaled: sweeps of coordinate descent, which begin where the last ones ended.
+func (s *speed) solve(l *law, other *samples, weight, scale float64) {
+	for range sweeps {
+		for i := range s.theta {
+			xy := s.seen.xy[i] + weight*other.xy[i] + scale*l.xy[i]
+			for j := range s.theta {
+				if j != i {
+					xy -= (s.seen.xx[i][j] + weight*other.xx[i][j] + l.xx[i][j]) * s.theta[j]
+				}
 			}
+			s.theta[i] = max(0, xy/(s.seen.xx[i][i]+weight*other.xx[i][i]+l.xx[i][i]))
 		}
-		s.theta[i] = max(0, xy/xx)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// law is how long prompts take at an engine of a test.
-func law(n, l, b int) float64 {
+// takes is how long prompts take at an engine of a test.
+func takes(n, l, b int) float64 {
 	return 0.02 + 1e-4*float64(n) + 8e-10*float64(n)*(float64(l)-float64(n)/2) + 4e-4*float64(b)*max(1, float64(n)/speedChunk)
 }
 
@@ -26,14 +26,14 @@ func TestSpeedIsLearned(t *testing.T) {
 			now = now.Add(time.Second)
 			n, l, b := prompt()
 			x := featuresOf(n, l, b)
-			s.learn(now, &fleet, &x, slower*law(n, l, b)*(0.9+0.2*r.Float64()), true)
+			s.learn(now, prefill, &fleet, &x, slower*takes(n, l, b)*(0.9+0.2*r.Float64()), true)
 		}
 	}
 	off := func(s *speed, slower float64) (worst float64) {
 		for range 200 {
 			n, l, b := prompt()
 			x := featuresOf(n, l, b)
-			worst = max(worst, math.Abs(math.Log(s.of(now, &x)/(slower*law(n, l, b)))))
+			worst = max(worst, math.Abs(math.Log(s.of(now, &x)/(slower*takes(n, l, b)))))
 		}
 		return worst
 	}
@@ -42,7 +42,7 @@ func TestSpeedIsLearned(t *testing.T) {
 		t.Errorf("after 400 prompts a forecast is %.0f %% off", 100*e)
 	}
 	other := speed{}
-	other.begin(&fleet)
+	other.begin(prefill, &fleet)
 	if e := off(&other, 1); e > 0.2 {
 		t.Errorf("who has shown nothing is taken to be as fast as the fleet: %.0f %% off", 100*e)
 	}
@@ -59,7 +59,7 @@ func TestSpeedIsLearned(t *testing.T) {
 // TestSpeedBeforeAnything is known: something finite and above zero, more for larger prompts.
 func TestSpeedBeforeAnything(t *testing.T) {
 	var s, fleet speed
-	s.begin(&fleet)
+	s.begin(prefill, &fleet)
 	last := 0.0
 	for _, n := range []int{1, 100, 10_000, 200_000} {
 		x := featuresOf(n, n, 0)
@@ -67,6 +67,47 @@ func TestSpeedBeforeAnything(t *testing.T) {
 			t.Errorf("%d tokens: %v s, after %v", n, got, last)
 		} else {
 			last = got
+		}
+	}
+}
+
+// TestFewAnswersProveLittle: of engines of which prompts of one size alone are known, others are forecast in the proportions that are
+// assumed.
+func TestFewAnswersProveLittle(t *testing.T) {
+	for _, seconds := range []float64{0.05, 0.3, 3} {
+		for _, answers := range []int{1, 3, 10, 50} {
+			var s, fleet speed
+			for range answers {
+				x := featuresOf(3000, 3000, 0)
+				s.learn(start, prefill, &fleet, &x, seconds, true)
+			}
+			for _, want := range []struct {
+				tokens      int
+				least, most float64 // over the seconds of 3,000 tokens
+			}{{8, 0.05, 0.25}, {3000, 0.5, 2}, {30_000, 5, 60}} {
+				x := featuresOf(want.tokens, want.tokens, 0)
+				if got := s.of(start, &x) / seconds; got < want.least || got > want.most {
+					t.Errorf("after %d answers to 3,000 tokens in %v s, %d tokens are to take %.3f times as long", answers, seconds, want.tokens, got)
+				}
+			}
+		}
+	}
+}
+
+// TestPaceIsLearned of answers: what a token takes, the more the more requests run.
+func TestPaceIsLearned(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	var s, fleet speed
+	pace := func(others int) float64 { return 0.008 + 0.0002*float64(others) }
+	for i := range 300 {
+		others := r.IntN(60)
+		x := beside(others)
+		s.learn(start.Add(time.Duration(i)*time.Second), decode, &fleet, &x, pace(others)*(0.8+0.4*r.Float64()), true)
+	}
+	for _, others := range []int{0, 20, 60} {
+		x := beside(others)
+		if got := s.of(start.Add(300*time.Second), &x); math.Abs(math.Log(got/pace(others))) > 0.15 {
+			t.Errorf("beside %d a token is to take %v s, it takes %v", others, got, pace(others))
 		}
 	}
 }
@@ -79,7 +120,7 @@ func TestSpeedOfNonsense(t *testing.T) {
 	for i := range 5000 {
 		n, l, b := odd[r.IntN(4)], odd[r.IntN(4)], r.IntN(3)*r.IntN(1000)
 		x := featuresOf(n, max(n, l), b)
-		s.learn(start.Add(time.Duration(i)), &fleet, &x, []float64{leastSeconds, 1, 1e6}[r.IntN(3)], r.IntN(2) == 0)
+		s.learn(start.Add(time.Duration(i)), prefill, &fleet, &x, []float64{leastSeconds, 1, 1e6}[r.IntN(3)], r.IntN(2) == 0)
 		if got := s.of(start, &x); !(got > 0) || math.IsInf(got, 0) {
 			t.Fatalf("sample %d: %v s", i, got)
 		}
