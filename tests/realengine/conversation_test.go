@@ -76,7 +76,7 @@ func interview(ctx context.Context, url string, rng *rand.Rand, alone, crowded i
 	answers := make([]Answer, alone+crowded)
 	errs := make([]error, alone+crowded)
 	ask := func(i int, m []Message, tokens int) {
-		answers[i], errs[i] = Chat(ctx, url, ModelName, m, tokens, i)
+		answers[i], errs[i] = Ask(ctx, Question{URL: url, Model: ModelName, Messages: m, Tokens: tokens, Seed: i})
 	}
 	for i := range alone {
 		m, tokens := question()
@@ -160,7 +160,7 @@ func converse(t *testing.T, url string, talks []talk) []turn {
 					errs[i] = t.Context().Err()
 					return
 				}
-				a, err := Chat(t.Context(), url, k.model, messages, k.tokens[n], 100*i+n)
+				a, err := Ask(t.Context(), Question{URL: url, Model: k.model, Messages: messages, Tokens: k.tokens[n], Seed: 100*i + n})
 				if err != nil {
 					errs[i] = err
 					return

@@ -21,35 +21,52 @@ type Message struct {
 	Content string `json:"content"`
 }
 
+// Question is one that a chat asks for a streamed answer.
+type Question struct {
+	URL, Model string
+	Messages   []Message
+	Tokens     int         // of the answer
+	Seed       int         // by which it is drawn
+	Header     http.Header // to be sent besides; nil = none
+}
+
 // Answer is a streamed chat completion with its times, as the client saw it.
 type Answer struct {
 	Sent                   time.Time
 	TTFT, Total            time.Duration // from Sent to the first and to the last content
 	Prompt, Cached, Output int           // tokens
 	Text                   string
+	Header                 http.Header
 }
 
-// Chat asks for an answer of so many tokens, drawn with a seed, and reads it to its end.
-func Chat(ctx context.Context, base, model string, messages []Message, tokens int, seed int) (a Answer, err error) {
+// patience is how long a client waits for the end of an answer.
+const patience = 5 * time.Minute
+
+// Ask asks on a connection of its own, and reads the answer to its end.
+func Ask(ctx context.Context, q Question) (a Answer, err error) {
 	body, err := json.Marshal(map[string]any{
-		"model": model, "messages": messages, "max_tokens": tokens, "seed": seed, "ignore_eos": true,
+		"model": q.Model, "messages": q.Messages, "max_tokens": q.Tokens, "seed": q.Seed, "ignore_eos": true,
 		"stream": true, "stream_options": map[string]any{"include_usage": true},
 	})
 	if err != nil {
 		return a, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/chat/completions", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, q.URL+"/v1/chat/completions", bytes.NewReader(body))
 	if err != nil {
 		return a, err
+	}
+	for name, values := range q.Header {
+		req.Header[name] = values
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Close = true
 	a.Sent = time.Now()
-	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
+	resp, err := (&http.Client{Timeout: patience}).Do(req)
 	if err != nil {
 		return a, err
 	}
 	defer resp.Body.Close()
+	a.Header = resp.Header
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 		return a, fmt.Errorf("%s: %s", resp.Status, text)

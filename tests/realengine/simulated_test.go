@@ -240,7 +240,7 @@ func times(servers []*Server) (out []usage) {
 func warm(t *testing.T, servers []*Server) {
 	t.Helper()
 	for _, s := range servers {
-		if _, err := Chat(t.Context(), s.URL, ModelName, []Message{{"user", "wind"}}, 2, 1); err != nil {
+		if _, err := Ask(t.Context(), Question{URL: s.URL, Model: ModelName, Messages: []Message{{"user", "wind"}}, Tokens: 2, Seed: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
