@@ -19,7 +19,7 @@ PGOCELLS  := small,paced,burst,prompt-64k,tls-small
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 GODIRS     = $(wildcard bench cmd examples internal simbench tests)
 
-.PHONY: help build cross setup lint test fuzz bench bench-peers profile pgo soak drill simbench simbench-quick image fmt clean $(PLATFORMS:%=dist/%)
+.PHONY: help build cross setup lint test fuzz bench bench-peers profile pgo soak drill simbench simbench-quick routerbench image fmt clean $(PLATFORMS:%=dist/%)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,7 @@ test: setup lint cross ## everything CI checks: set-up, lint, builds for all pla
 	go test -count=1 $(if $(CI),,-skip TestRed) ./internal/drill # alone too: the rows of evenkeel drill; in CI also that each fails where its defence is missing
 	go test -count=1 -run TestSimulatorAgrees ./tests/realengine # alone too, and without the race detector: it compares times
 	go test -run 'Simulate(Examples|Fit)' $(TESTFLAGS) ./internal/cli # as the simulations
+	go test -count=1 ./tests/router # alone too: real engines need the processors
 	go test -count=1 ./tests/simulation # alone too: it compares times
 	go test -count=1 ./tests/soak # alone, for SOAK (15s): it needs the whole machine, and without the race detector
 	$(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -shuffle=on -timeout 6m $(TESTFLAGS) ./...
@@ -79,6 +80,10 @@ simbench: ## compare routing policies in the simulator and write docs/routing-qu
 
 simbench-quick: ## the same for a few rows, takes 10 minutes
 	go run ./simbench --quick --write=docs/routing-quality.md $(if $(TRACES),--traces=$(TRACES)) $(SIMFLAGS)
+
+routerbench: setup ## compare routing before real llama.cpp servers, and with nginx, HAProxy and the routers of SGLang and vLLM before mock engines, and write docs/routing-real.md, takes 50 minutes (RUNS=5)
+	scripts/peers
+	ROUTERBENCH=$(CURDIR)/docs/routing-real.md RUNS=$(RUNS) go test -count=1 -v -timeout 0 -run TestRouterBench ./tests/router
 
 image: ## build the container image evenkeel:VERSION with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \

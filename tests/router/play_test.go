@@ -207,6 +207,10 @@ func (f figures) String() string {
 	return text
 }
 
+func answered(seconds float64, prompt, cached int) realengine.Answer {
+	return realengine.Answer{TTFT: time.Duration(seconds * 1e9), Prompt: prompt, Cached: cached}
+}
+
 func TestSummarize(t *testing.T) {
 	u := func(at, ttft time.Duration, prompt, cached, forecast int) turn {
 		return turn{at: at, Answer: realengine.Answer{TTFT: ttft, Prompt: prompt, Cached: cached},
