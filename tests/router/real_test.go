@@ -17,14 +17,14 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// realShape makes prompts of 300 to 3,000 tokens.
-var realShape = shape{systems: 8, system: span{150, 900}, question: span{20, 250}, turns: span{3, 8}, answer: span{8, 32}, think: 3 * time.Second}
+// realShape makes prompts of 200 to 3,300 tokens. Most of one is the conversation's own.
+var realShape = shape{systems: 8, system: span{100, 500}, question: span{50, 300}, turns: span{3, 8}, answer: span{8, 32}, think: 3 * time.Second}
 
 const (
 	realServers = 2
 	realSlots   = 4
 	realContext = 4096
-	// realCache is the memory in MiB for prompts that lost their slot. llama.cpp's default, 8 GiB, is as good: 256 MiB are 87,000 tokens of
+	// realCache is the memory in MiB for prompts that lost their slot. llama.cpp's default, 8 GiB, is as good: 256 MiB are 260,000 tokens of
 	// realModel, more than all conversations have.
 	realCache = 256
 )
