@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"evenkeel/internal/route"
 )
 
 // TestCore: what serve would do with a configuration, without asking anybody.
@@ -35,6 +37,9 @@ hedge: {enabled: true, models: [small]}
 		for _, d := range p.Deployments {
 			pools[p.Model] = append(pools[p.Model], d.ID)
 			tokens[d.ID] = d.Limits.Tokens
+			if d.Price != route.Price(core.Prices[d.ID]) {
+				t.Errorf("%s has price %+v", d.ID, d.Price)
+			}
 		}
 	}
 	members := []string{"pool@198.18.0.1:8000", "pool@198.18.0.2:8000"}

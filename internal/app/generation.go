@@ -90,6 +90,7 @@ func (b *builder) configured() error {
 				return fmt.Errorf("model %q: no endpoint is named %q", m.Name, p.Name)
 			}
 			d := b.deployment(e, p.Model, p.Weight, p.Limits)
+			d.Price = route.Price(p.Price)
 			d.Domain = cmp.Or(p.FailureDomain, b.domainOf(e, p.Region))
 			b.limits[d.ID] = p.Limits
 			pool.Deployments = append(pool.Deployments, d)

@@ -11,6 +11,7 @@ import (
 	"evenkeel/internal/config"
 	"evenkeel/internal/engine"
 	"evenkeel/internal/exchange"
+	"evenkeel/internal/route"
 	"evenkeel/internal/sim"
 	"evenkeel/internal/sim/report"
 	"evenkeel/internal/sim/study"
@@ -275,12 +276,12 @@ func policy(name string) (study.Policy, error) {
 	return p, err
 }
 
-// attemptCost is what an attempt costs at a price. Cached input that has none of its own costs as much as other input.
+// attemptCost is what an attempt costs at a price, in dollars.
 func attemptCost(p config.Price, a *exchange.Attempt) float64 {
 	o := &a.Outcome
 	if !o.Answered {
 		return 0
 	}
-	cached := cmp.Or(p.CachedInput, p.Input)
-	return (float64(o.InputTokens-o.CachedTokens)*p.Input+float64(o.CachedTokens)*cached+float64(o.OutputTokens)*p.Output)/1e6 + p.Request
+	price := route.Price(p)
+	return price.Of(o.InputTokens, o.CachedTokens, o.OutputTokens)
 }

@@ -143,7 +143,7 @@ type Provider struct {
 	Weight float64 `yaml:"weight"`
 	Limits Limits  `yaml:"limits"`
 
-	// Price is what simulate and the warning of what probes cost count with. Routing does not.
+	// Price is what simulate, the warning of what probes cost, and strategies that are told what a second is worth count with.
 	Price Price `yaml:"price"`
 
 	// Region is where a provider with a fleet of its own serves the model: what fails in one may be well in another.

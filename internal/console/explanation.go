@@ -97,6 +97,8 @@ type Forecast struct {
 	PrefillSeconds float64 `json:"prefill_seconds"` // for this one
 	Answers        int     `json:"answers"`         // that it was producing
 	CacheShare     float64 `json:"cache_share,omitempty"`
+	TokenSeconds   float64 `json:"token_seconds"`     // between tokens of its answer
+	Dollars        float64 `json:"dollars,omitempty"` // that the request costs there
 }
 
 // Candidate is one deployment as a decision saw it.
@@ -222,7 +224,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 			P95Seconds: finite(c.P95), Penalty: c.Penalty,
 		}
 		if f := c.Forecast; f != (route.Forecast{}) {
-			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Prefill), f.Answers, f.Fill}
+			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Prefill), f.Answers, f.Fill, finite(f.Token), finite(f.Dollars)}
 		}
 		if c.Share < 1 {
 			v.Share = c.Share

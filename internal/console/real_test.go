@@ -217,7 +217,7 @@ func TestDecisionsRecomputeFromJSON(t *testing.T) {
 				}
 				var forecast route.Forecast
 				if v := c.Forecast; v != nil {
-					forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare}
+					forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Token: v.TokenSeconds, Dollars: v.Dollars}
 				}
 				field = append(field, route.Candidate{
 					Forecast: forecast,
@@ -226,7 +226,7 @@ func TestDecisionsRecomputeFromJSON(t *testing.T) {
 					LastPick: c.LastPick, RunPicks: c.RunPicks,
 				})
 			}
-			round := route.NewRound(f.now, &route.Facts{Seed: d.Seed}, d.Draw, field, d.RunTotal)
+			round := route.NewRound(f.now, &route.Facts{Seed: d.Seed, Stream: e.Facts.Stream}, d.Draw, field, d.RunTotal)
 			round.Prompt, round.Output = d.PromptTokens, d.OutputTokens
 			if o := d.Outlook; o != nil {
 				round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}

@@ -129,7 +129,8 @@ type modelStats struct {
 	bytesPerToken mean
 	speeds        [sizeClasses]recent // times to first token by size
 	overload      overload
-	speed         speed // of all
+	speed         speed // of all, as in node
+	decode        speed
 	outlook       outlook
 }
 

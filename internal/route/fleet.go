@@ -58,6 +58,7 @@ type Deployment struct {
 	Domain   string  // failure domain: what is likely to fail together has the same, such as a host; "" = its own
 	Cache    int     // tokens that its prefix cache holds, 0 = not known
 	Weight   float64 // relative capacity, from 1e-6 to 1e9; 0 = never picked
+	Price    Price
 	Limits   Limits  // of this deployment alone
 	Scopes   []Scope // at most MaxScopes; all must be eligible too
 }

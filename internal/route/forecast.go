@@ -14,6 +14,8 @@ type Forecast struct {
 	Prefill float64 // seconds that it takes for this one then
 	Answers int     // that it is producing
 	Fill    float64 // part of its cache that what runs there and this request need, 0 = not known
+	Token   float64 // seconds between the tokens of its answer
+	Dollars float64 // that the request costs there
 }
 
 // Outlook is what a Round says of all candidates of a model.
@@ -41,6 +43,7 @@ const (
 	surelyCached  = 0.9  // of the blocks that should be there: then what is behind them says something of the answer
 	errorMemory   = 100  // answers over which Error is a mean
 	leastForecast = 5e-3 // seconds: below, an error is none
+	fewTokens     = 8    // an answer with fewer says little of the time between them
 )
 
 // memory is what is known about a deployment's cache. Guarded by Router.mu, but for holder, which never changes.
@@ -94,6 +97,7 @@ type charge struct {
 	seconds     float64 // in the deployment's line; 0 = not, or no more
 	ahead       float64 // seconds that the line said
 	idle        bool    // nothing was in the line
+	beside      int     // requests that ran there
 	took        float64 // seconds that the prompt took, from when its turn came; 0 = not known
 	blocks      float64 // tokens of the prompt that the cache should hold,
 	answer      float64 // and tokens behind them that it should hold if they are the answer to them
@@ -132,9 +136,9 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c.Answers = max(0, n.inFlight-n.line.waiting)
 	c.Wait = c.ahead * n.line.part()
 	if n.memory.holder < len(q.matches) {
-		m, most := q.matches[n.memory.holder], float64(max(prompt-1, 0)) // an engine always computes the last token
-		c.blocks = min(float64(m.Blocks)*c.blockTokens, most)
-		c.answer = min(float64(m.Answer), most-c.blocks)
+		found, most := q.matches[n.memory.holder], float64(max(prompt-1, 0)) // an engine always computes the last token
+		c.blocks = min(float64(found.Blocks)*c.blockTokens, most)
+		c.answer = min(float64(found.Answer), most-c.blocks)
 		again := answerPrior
 		if a := &p.stats.outlook.answers; a.n > 0 {
 			again = a.value
@@ -147,6 +151,11 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	if t := n.memory.tokens; t > 0 {
 		c.Fill = min(float64(n.tokens+prompt+output)/float64(t), 1)
 	}
+	n.decode.begin(decode, &p.stats.decode)
+	c.beside = n.inFlight
+	x = beside(c.beside)
+	c.Token = n.decode.of(now, &x)
+	c.Dollars = m.dep.Price.Of(prompt, c.Cached, output)
 	return c
 }
 
@@ -188,6 +197,10 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 	n.line.learn(seconds-n.speed.of(now, &x), c.ahead)
 	if c.took > 0 {
 		n.speed.learn(now, prefill, &s.speed, &x, c.took, c.idle)
+	}
+	if o.ITL > 0 {
+		x = beside(c.beside)
+		n.decode.learn(now, decode, &s.decode, &x, o.ITL.Seconds(), o.OutputTokens >= fewTokens)
 	}
 }
 

@@ -168,6 +168,62 @@ func TestForecastIsOfUse(t *testing.T) {
 	}
 }
 
+// TestForecastOfAnswers: what a token takes, and what a request costs, at each deployment; who has shown nothing is as the fleet.
+func TestForecastOfAnswers(t *testing.T) {
+	price := Price{Input: 2, CachedInput: 0.5, Output: 10, Request: 0.001}
+	priced := dep("quick/m", Limits{})
+	priced.Price = price
+	k := newTalk(t, priced, dep("slow/m", Limits{}), dep("new/m", Limits{}))
+	for i := range 300 {
+		id, pace, verdict := "quick/m", 10*time.Millisecond, Success
+		switch i % 3 {
+		case 1:
+			id, pace = "slow/m", 30*time.Millisecond
+		case 2:
+			id, verdict = "new/m", NotDeploymentFault
+		}
+		k.now = k.now.Add(time.Minute)
+		l := mustPick(t, k.r, k.now, Query{Model: "m", Facts: &Facts{Model: "m", Seed: uint64(i), Stream: true, Pin: id, PromptBytes: 12_000}})
+		l.FirstToken(k.now.Add(time.Second))
+		l.Done(k.now.Add(2*time.Second), Outcome{
+			Verdict: verdict, Answered: true, Status: 200, TTFT: time.Second, ITL: pace, Reported: true, InputTokens: 3000, OutputTokens: 50,
+		})
+	}
+	l := k.ask(chain(1, 0, 30))
+	for i := range l.Decision().Candidates {
+		c := &l.Decision().Candidates[i]
+		want := map[string]float64{"quick/m": 0.010, "slow/m": 0.030, "new/m": 0.020}[c.ID]
+		if got := c.Forecast.Token; math.Abs(math.Log(got/want)) > 0.25 {
+			t.Errorf("%s: %v s a token, want about %v", c.ID, got, want)
+		}
+		dollars := 0.0
+		if c.ID == "quick/m" {
+			dollars = price.Of(l.Decision().Prompt, c.Forecast.Cached, l.Decision().Output)
+		}
+		if c.Forecast.Dollars != dollars {
+			t.Errorf("%s: %v dollars, want %v", c.ID, c.Forecast.Dollars, dollars)
+		}
+	}
+	k.answer(l, 1, 3000, 0)
+}
+
+func TestPrice(t *testing.T) {
+	f := func(p Price, prompt, cached, output int, want float64) {
+		t.Helper()
+		if got := p.Of(prompt, cached, output); math.Abs(got-want) > 1e-12 {
+			t.Errorf("%+v of %d, %d cached, %d: %v $, want %v", p, prompt, cached, output, got, want)
+		}
+	}
+	f(Price{}, 1000, 500, 100, 0)
+	f(Price{Input: 2, CachedInput: 0.5, Output: 10, Request: 0.001}, 1_000_000, 400_000, 100_000, 0.6*2+0.4*0.5+1+0.001)
+	f(Price{Input: 2}, 1_000_000, 400_000, 100_000, 2) // cached input has no price of its own
+	d := dep("a/m", Limits{})
+	d.Price.Output = math.NaN()
+	if _, err := New(Options{}).Adopt(start, []PoolSpec{{Model: "m", Strategy: foresee{}, Deployments: []Deployment{d}}}); err == nil {
+		t.Error("a price that is no number is taken")
+	}
+}
+
 // TestForecastsFromMany goroutines: the index and the line are whole afterwards.
 func TestForecastsFromMany(t *testing.T) {
 	r := newRouter(t, PoolSpec{Model: "m", Strategy: foresee{}, Deployments: []Deployment{dep("a/m", Limits{}), dep("b/m", Limits{})}})

@@ -76,7 +76,8 @@ type node struct {
 	work   int     // outstanding token work: not yet prefilled prompt plus expected output not yet seen
 	ttft   estimate
 	line   line
-	speed  speed
+	speed  speed // of prompts
+	decode speed // of answers' tokens
 	memory memory
 	failed decayed // failures of late, which count as load: who fails fast is not idle
 	recent recent

@@ -159,6 +159,8 @@ func (d *Deployment) validate(seen map[Scope]Limits) error {
 	switch {
 	case d.Weight != 0 && !(d.Weight >= minWeight && d.Weight <= maxWeight): // also refuses NaN
 		return fmt.Errorf("weight %v is neither 0 nor between %v and %v", d.Weight, minWeight, maxWeight)
+	case d.Price.negative():
+		return fmt.Errorf("a price is negative: %+v", d.Price)
 	case d.Limits.negative():
 		return fmt.Errorf("a limit is negative: %+v", d.Limits)
 	case len(d.Scopes) > MaxScopes:

@@ -19,7 +19,6 @@ const (
 	speedChunk    = 4096 // tokens of a step
 	speedMemory   = 300  // samples of one deployment after which old ones have faded
 	fleetMemory   = 2000
-	fleetCounts   = 300 // samples that the fleet's count as, for each deployment
 	levelMemory   = 20  // samples after which all is faster or slower than the least squares say
 	levelPrior    = 4   // samples that say it is as before
 	levelHalfLife = 20  // seconds without news
@@ -61,6 +60,7 @@ func (s *samples) add(x *features, y, weight, part, keep float64) {
 type law struct {
 	samples
 	theta features // their least squares
+	fleet float64  // samples that the fleet's count as, for each deployment
 }
 
 type example struct {
@@ -68,8 +68,8 @@ type example struct {
 	seconds float64
 }
 
-func assume(examples ...example) *law {
-	var l law
+func assume(fleet float64, examples ...example) *law {
+	l := law{fleet: fleet}
 	for _, e := range examples {
 		l.add(&e.features, e.seconds, 1/e.seconds, 1, 1)
 	}
@@ -85,10 +85,10 @@ func assume(examples ...example) *law {
 }
 
 var (
-	// prefill is of a prompt: 5,000 tokens a second and 50 ms.
-	prefill = assume(example{featuresOf(1, 1, 0), 0.05}, example{featuresOf(1000, 1000, 0), 0.25}, example{featuresOf(8000, 8000, 0), 1.65})
+	// prefill is of a prompt: 5,000 tokens a second and 50 ms. Prompts of all sizes are needed to know a deployment.
+	prefill = assume(300, example{featuresOf(1, 1, 0), 0.05}, example{featuresOf(1000, 1000, 0), 0.25}, example{featuresOf(8000, 8000, 0), 1.65})
 	// decode is of a token of an answer: 20 ms, and twice that beside 60 others.
-	decode = assume(example{beside(0), 0.02}, example{beside(60), 0.04})
+	decode = assume(20, example{beside(0), 0.02}, example{beside(60), 0.04})
 )
 
 // beside are the features of a token of an answer, while so many other requests run.
@@ -162,7 +162,7 @@ func (s *speed) learn(now time.Time, l *law, fleet *speed, x *features, seconds 
 		s.actual, s.hoped = levelPrior*expected, levelPrior*expected
 	}
 	s.actual, s.hoped, s.at = keep*s.actual+part*seconds, keep*s.hoped+part*s.raw(x), now
-	s.solve(l, &fleet.seen, fleetCounts/max(fleet.seen.n, fleetCounts), scale)
+	s.solve(l, &fleet.seen, l.fleet/max(fleet.seen.n, l.fleet), scale)
 }
 
 // solve makes the least squares anew, of its samples, those of the others with a weight, and those of the law, whose seconds are

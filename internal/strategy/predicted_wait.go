@@ -1,18 +1,49 @@
 package strategy
 
-import "evenkeel/internal/route"
+import (
+	"fmt"
+	"math"
 
-// predictedWait takes the least expected seconds to the first token, and what the request costs those behind it.
-//
-// With u the seconds until a deployment has done the prompts before this one and c those that this one takes there, a request
-// that joins makes those who come later wait λ/(1−ρ)·c·(u + c/2) longer in the mean: the derivative of the mean work in an M/G/1 queue
-// (one step of policy improvement). It is what an uncached token costs others, measured instead of guessed.
+	"evenkeel/internal/route"
+)
+
+// predictedWait takes the least expected seconds to the first token, or to the last one, with what the request costs those behind it,
+// and, if a second has a price, what it costs.
 //
 // As long as forecasts are far from what comes it is p2c_ewma.
-type predictedWait struct{ p2cEWMA }
+type predictedWait struct {
+	p2cEWMA
+	predictedOptions
+}
+
+// predictedOptions are the options of predicted_wait.
+type predictedOptions struct {
+	// Objective is what is to come soon: first_token, last_token, or auto: the last where the answer is not streamed, since
+	// whoever asked sees nothing before it, and the first where it is.
+	Objective string `yaml:"objective"`
+	// DollarsPerSecond is what a second less is worth, in dollars; 0 = money does not count.
+	DollarsPerSecond float64 `yaml:"dollars_per_second"`
+}
+
+// The objectives.
+const (
+	auto       = "auto"
+	firstToken = "first_token"
+	lastToken  = "last_token"
+)
 
 func newPredictedWait(decode func(any) error) (route.Strategy, error) {
-	return predictedWait{p2cEWMA{route.DefaultTuning}}, decode(&noOptions{})
+	o := predictedOptions{Objective: auto}
+	if err := decode(&o); err != nil {
+		return nil, err
+	}
+	if o.Objective != auto && o.Objective != firstToken && o.Objective != lastToken {
+		return nil, fmt.Errorf("objective %q is none of %s, %s and %s", o.Objective, auto, firstToken, lastToken)
+	}
+	if !(o.DollarsPerSecond >= 0) || math.IsInf(o.DollarsPerSecond, 0) {
+		return nil, fmt.Errorf("dollars_per_second %v must be 0 (money does not count) or more", o.DollarsPerSecond)
+	}
+	return predictedWait{p2cEWMA{route.DefaultTuning}, o}, nil
 }
 
 func (predictedWait) String() string { return "predicted_wait" }
@@ -20,36 +51,30 @@ func (predictedWait) String() string { return "predicted_wait" }
 // Foresees makes the Router forecast.
 func (predictedWait) Foresees() bool { return true }
 
-const (
-	busiest = 0.95 // ρ above which what is measured cannot be told from too much
-	// othersCount is how much a second of those who come later counts. Twice is kinder to the slowest than the mean asks for, and costs
-	// the mean little.
-	othersCount = 2.0
-	perAnswer   = 0.05 // of a prompt's seconds for each answer that the prompt delays
-	perFill     = 0.5  // mean prompts that a half full cache costs: what has no room there waits for an answer to end, or pushes one out
-	fullest     = 0.99
-	mostError   = 1.1 // times to the first token that are three times as long or as short as forecast
-)
+const mostError = 1.1 // times to the first token that are three times as long or as short as forecast
 
 func (s predictedWait) Pick(r *route.Round) int {
 	if r.Outlook.Error > mostError {
 		return s.p2cEWMA.Pick(r)
 	}
-	mean := r.Outlook.Prefill
-	later := othersCount * r.Outlook.Rate / (1 - min(busiest, r.Outlook.Rate*mean))
+	last := s.Objective == lastToken || s.Objective == auto && !r.Facts.Stream
 	return r.Lowest(func(i int) float64 {
 		c, score := &r.Candidates[i], 0.0
 		add := func(term string, seconds float64) {
-			r.Note(i, term, seconds/c.Weight)
-			score += seconds / c.Weight
+			r.Note(i, term, seconds)
+			score += seconds
 		}
-		f := &c.Forecast
-		add("first_token_seconds", f.Wait+f.Prefill)
-		add("externality_seconds", later*f.Prefill*(f.Wait+f.Prefill/2))
-		fill := min(f.Fill, fullest)
-		add("pressure_seconds", perAnswer*float64(f.Answers)*f.Prefill+perFill*mean*fill/(1-fill))
+		add("first_token_seconds", untilFirst(c)/c.Weight)
+		if last {
+			add("answer_seconds", answering(r, c)/c.Weight)
+		}
+		add("externality_seconds", externality(r, c)/c.Weight)
+		add("pressure_seconds", pressure(r, c)/c.Weight)
 		if c.Penalty > 0 {
-			add("failures_seconds", c.Penalty*(mean+f.Prefill))
+			add("failures_seconds", failures(r, c)/c.Weight)
+		}
+		if s.DollarsPerSecond > 0 { // a dollar is a dollar, whatever the weight
+			add("price_seconds", c.Forecast.Dollars/s.DollarsPerSecond)
 		}
 		return score
 	})

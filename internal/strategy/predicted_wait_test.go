@@ -2,6 +2,8 @@ package strategy
 
 import (
 	"math"
+	"reflect"
+	"strings"
 	"testing"
 
 	"evenkeel/internal/route"
@@ -12,7 +14,7 @@ func TestPredictedWaitScores(t *testing.T) {
 	s := build(t, "predicted_wait")
 	round := func(o route.Outlook, a, b route.Candidate) (chosen int, first []route.Term) {
 		a.ID, b.ID = "a", "b"
-		r := route.NewRound(start, &route.Facts{}, 0, []route.Candidate{a, b}, 0)
+		r := route.NewRound(start, &route.Facts{Stream: true}, 0, []route.Candidate{a, b}, 0)
 		r.Outlook = o
 		chosen = s.Pick(r)
 		return chosen, r.Candidates[0].Noted()
@@ -66,4 +68,88 @@ func TestPredictedWaitFallsBack(t *testing.T) {
 			t.Fatalf("terms %v", terms)
 		}
 	}
+}
+
+// with builds a strategy with options.
+func with(tb testing.TB, name string, options any) (route.Strategy, error) {
+	tb.Helper()
+	return New(name, func(into any) error {
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(options))
+		return nil
+	})
+}
+
+// TestObjectives: the sooner first token, or the sooner last one.
+func TestObjectives(t *testing.T) {
+	f := func(objective string, stream bool, want int, answer float64) {
+		t.Helper()
+		s, err := with(t, "predicted_wait", predictedOptions{Objective: objective})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := route.NewRound(start, &route.Facts{Stream: stream}, 0, []route.Candidate{
+			{ID: "soon", Weight: 1, Forecast: route.Forecast{Wait: 0.1, Prefill: 0.2, Token: 0.05}},
+			{ID: "quick", Weight: 2, Forecast: route.Forecast{Wait: 0.9, Prefill: 0.2, Token: 0.01}},
+		}, 0)
+		r.Output = 100
+		if got := s.Pick(r); got != want {
+			t.Errorf("%s, streamed %v: chose %d, want %d", objective, stream, got, want)
+		}
+		var sum float64
+		for _, term := range r.Candidates[1].Noted() {
+			if term.Name == "answer_seconds" {
+				sum += term.Value
+			}
+		}
+		if math.Abs(sum-answer) > 1e-9 {
+			t.Errorf("%s, streamed %v: the answer's seconds are %v, want %v", objective, stream, sum, answer)
+		}
+	}
+	f("first_token", true, 0, 0)
+	f("first_token", false, 0, 0)
+	f("last_token", true, 1, 0.5)
+	f("last_token", false, 1, 0.5)
+	f("auto", true, 0, 0)
+	f("auto", false, 1, 0.5)
+}
+
+// TestMoneyCounts at its rate, whatever the weight, and not where there is none.
+func TestMoneyCounts(t *testing.T) {
+	f := func(rate float64, want int, price float64) {
+		t.Helper()
+		s, err := with(t, "predicted_wait", predictedOptions{Objective: "auto", DollarsPerSecond: rate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := route.NewRound(start, &route.Facts{Stream: true}, 0, []route.Candidate{
+			{ID: "dear", Weight: 2, Forecast: route.Forecast{Prefill: 0.2, Dollars: 0.01}},
+			{ID: "cheap", Weight: 1, Forecast: route.Forecast{Prefill: 1.2, Dollars: 0.001}},
+		}, 0)
+		if got := s.Pick(r); got != want {
+			t.Errorf("at %v dollars a second it chose %d, want %d", rate, got, want)
+		}
+		terms := r.Candidates[0].Noted()
+		last := terms[len(terms)-1]
+		if got := last.Name == "price_seconds"; got != (rate > 0) || got && math.Abs(last.Value-price) > 1e-9 {
+			t.Errorf("at %v dollars a second the last term is %+v", rate, last)
+		}
+	}
+	f(0, 0, 0)
+	f(0.02, 0, 0.5)   // half a second and 0.05 s: 0.45 s for about 1.1 s
+	f(0.005, 1, 2)    // 2 s against 0.2 s
+	f(1e-12, 1, 1e10) // money alone
+}
+
+// TestPredictedWaitOptions: what cannot be meant is an error that names the option and what it may be.
+func TestPredictedWaitOptions(t *testing.T) {
+	f := func(o predictedOptions, want string) {
+		t.Helper()
+		if s, err := with(t, "predicted_wait", o); s != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, %v, want an error with %q", o, s, err, want)
+		}
+	}
+	f(predictedOptions{Objective: "last"}, `objective "last" is none of auto, first_token and last_token`)
+	f(predictedOptions{}, `objective ""`)
+	f(predictedOptions{Objective: "auto", DollarsPerSecond: -1}, "dollars_per_second -1")
+	f(predictedOptions{Objective: "auto", DollarsPerSecond: math.NaN()}, "dollars_per_second NaN")
 }
