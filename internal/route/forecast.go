@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 type Forecast struct {
 	Cached  int     // tokens of the prompt that its cache is likely to hold
 	Wait    float64 // seconds until it has done the prompts before this one
+	Others  float64 // seconds of Wait that its engine says are for what others sent
 	Prefill float64 // seconds that it takes for this one then
-	Answers int     // that it is producing
+	Answers int     // that it is producing, for others too
 	Fill    float64 // part of its cache that what runs there and this request need, 0 = not known
 	Token   float64 // seconds between the tokens of its answer
 	Dollars float64 // that the request costs there
@@ -133,8 +135,11 @@ func (r *Router) sized(blockBytes int) {
 func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, output int) charge {
 	n := m.node
 	c := charge{prompt: prompt, ahead: n.line.ahead(now), idle: n.line.idle(now), blockTokens: float64(q.Facts.PrefixBytes) / p.stats.textPerToken()}
-	c.Answers = max(0, n.inFlight-n.line.waiting)
-	c.Wait = c.ahead * n.line.part()
+	o := n.hint.others(now, cmp.Or(n.line.prompt.value, p.stats.outlook.prefill.value))
+	c.idle = c.idle && o.wait == 0
+	c.Answers = max(0, n.inFlight-n.line.waiting) + int(math.Round(o.answers))
+	c.Others = o.wait
+	c.Wait = c.ahead*n.line.part() + c.Others
 	if n.memory.holder < len(q.matches) {
 		found, most := q.matches[n.memory.holder], float64(max(prompt-1, 0)) // an engine always computes the last token
 		c.blocks = min(float64(found.Blocks)*c.blockTokens, most)
@@ -149,7 +154,7 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	x := featuresOf(prompt-c.Cached, prompt, c.Answers)
 	c.Prefill = n.speed.of(now, &x)
 	if t := n.memory.tokens; t > 0 {
-		c.Fill = min(float64(n.tokens+prompt+output)/float64(t), 1)
+		c.Fill = min(float64(n.tokens+prompt+output)/float64(t)+o.fill, 1)
 	}
 	n.decode.begin(decode, &p.stats.decode)
 	c.beside = n.inFlight
@@ -194,7 +199,7 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 	if o.Reported && o.InputTokens > 0 {
 		x = featuresOf(bounded(o.InputTokens-o.CachedTokens), bounded(o.InputTokens), c.Answers)
 	}
-	n.line.learn(seconds-n.speed.of(now, &x), c.ahead)
+	n.line.learn(seconds-n.speed.of(now, &x)-c.Others, c.ahead)
 	if c.took > 0 {
 		n.speed.learn(now, prefill, &s.speed, &x, c.took, c.idle)
 	}

@@ -5,7 +5,7 @@ import "time"
 const (
 	leastOfLine = 0.3 // of what is charged: what is late is not done, whatever the clock says
 	fewOfLine   = 0.5 // of what the clock says: who makes others wait that long has a line, and what is above is chance and others' requests
-	lineMemory  = 50  // prompts over which line.part is a mean
+	lineMemory  = 50  // prompts over which line.part and line.prompt are means
 	linePrior   = 5   // prompts that count as if the clock were right
 )
 
@@ -16,6 +16,7 @@ type line struct {
 	charged float64   // seconds of those whose first token is awaited
 	waiting int       // how many these are
 	first   time.Time // when the last first token came
+	prompt  mean      // seconds of one
 
 	waited, expected float64 // fading sums of what prompts waited for those before them, and of what the clock said
 }
@@ -26,6 +27,7 @@ func (n *line) join(now time.Time, seconds float64, awaited bool) {
 		n.clock = now
 	}
 	n.clock = n.clock.Add(time.Duration(seconds * float64(time.Second)))
+	n.prompt.addOf(seconds, lineMemory)
 	if awaited {
 		n.charged += seconds
 		n.waiting++

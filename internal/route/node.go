@@ -84,6 +84,7 @@ type node struct {
 	unit
 
 	dep    *Deployment // newest description
+	hint   *hint       // nil = its engine never said anything
 	pace   pace
 	picked time.Time
 	heard  time.Time // when it last answered, or went on answering

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -234,8 +235,8 @@ func (r *Router) node(now time.Time, d *Deployment) *node {
 	}
 	n.setLimits(now, d.Limits)
 	n.dep, n.member = d, true
-	if n.memory.tokens != d.Cache {
-		n.memory.tokens = d.Cache
+	if tokens := cmp.Or(d.Cache, n.hint.size()); n.memory.tokens != tokens {
+		n.memory.tokens = tokens
 		r.index.Resize(n.memory.holder, n.memory.room(r.blockBytes))
 	}
 	n.units = []*unit{&n.unit}

@@ -32,6 +32,8 @@ type DeploymentView struct {
 	ServedModel, Fingerprint string
 	Drifts                   uint64 // how often model or fingerprint changed
 	Totals                   Totals
+	Signal                   Signal // what its engine said last, At is zero = nothing
+	SignalIgnored            bool   // since it contradicts what is in flight
 }
 
 // ScopeView is what is known about one scope.
@@ -92,6 +94,10 @@ func (r *Router) View(now time.Time) View {
 			Recent: n.breaker.window.sum(now, r.health.Window), Heard: n.heard, ServedModel: n.served, Fingerprint: n.fingerprint, Drifts: n.drifts,
 			Totals: n.totals,
 		})
+		if h := n.hint; h != nil {
+			d := &v.Deployments[len(v.Deployments)-1]
+			d.Signal, d.SignalIgnored = h.told, h.ignored
+		}
 	}
 	for k, u := range r.units {
 		if k.kind == 'd' {

@@ -125,12 +125,14 @@ type balancer struct {
 
 type deployment struct {
 	load
-	index  int32
-	id     string
-	server Server
-	state  FaultKind
-	due    time.Duration // when its step is planned, -1 = it is not
-	gen    uint32
+	index    int32
+	id       string
+	endpoint route.Scope // that its signals are about, of this model there
+	model    string
+	server   Server
+	state    FaultKind
+	due      time.Duration // when its step is planned, -1 = it is not
+	gen      uint32
 }
 
 // New returns a Fleet at time 0.
@@ -172,6 +174,7 @@ func New(o Options) (*Fleet, error) {
 		}
 		f.balancers = append(f.balancers, b)
 	}
+	f.place(pools)
 	for i, x := range o.Faults {
 		f.plan(x.At, fault, int32(i), 0)
 	}
@@ -182,6 +185,17 @@ func New(o Options) (*Fleet, error) {
 	}
 	f.fetch()
 	return f, nil
+}
+
+// place notes where each deployment is.
+func (f *Fleet) place(pools []route.PoolSpec) {
+	for _, p := range pools {
+		for i := range p.Deployments {
+			x := &p.Deployments[i]
+			d := f.deployments[f.byID[x.ID]]
+			d.endpoint, d.model = route.Scope{Kind: route.EndpointScope, Name: x.Endpoint, URL: x.URL}, x.Model
+		}
+	}
 }
 
 func (o *Options) check() error {

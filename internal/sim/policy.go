@@ -65,7 +65,8 @@ const (
 	Scraped                   // the deployment's metrics were read
 )
 
-// Scrapes say how balancers read the metrics of engines. The zero value reads none.
+// Scrapes say how balancers read the metrics of engines: a Policy learns them, and without one the balancer's Router does, as signals.
+// The zero value reads none.
 type Scrapes struct {
 	Every time.Duration // from one reading of a deployment to the next
 	// Together reads all deployments at the same moment; else each has its own, spread over Every.
@@ -83,7 +84,7 @@ type Scraper interface {
 	Load(now time.Duration) engine.Load
 }
 
-// adviser is a balancer's Policy and what it needs.
+// adviser is a balancer's Policy, if it has one, and what scraping needs.
 type adviser struct {
 	policy Policy
 	next   int // deployment that is scraped next, if not all together
@@ -97,6 +98,9 @@ type shared struct {
 
 // advise gives a balancer its strategy.
 func (f *Fleet) advise(b *balancer) (route.Strategy, error) {
+	if f.o.Scrapes.Every > 0 {
+		f.plan(0, scrape, b.index, 0)
+	}
 	if f.o.Policy == nil {
 		return f.o.Strategy, nil
 	}
@@ -110,9 +114,6 @@ func (f *Fleet) advise(b *balancer) (route.Strategy, error) {
 		return nil, fmt.Errorf("the policy of balancer %d: %w", b.index, err)
 	}
 	b.adviser.policy = p
-	if f.o.Scrapes.Every > 0 {
-		f.plan(0, scrape, b.index, 0)
-	}
 	return p, nil
 }
 
@@ -152,7 +153,21 @@ func (f *Fleet) read(b *balancer, d *deployment) {
 	if s, ok := d.server.(Scraper); ok {
 		l = s.Load(f.now)
 	}
-	b.adviser.policy.Learn(&Notice{Kind: Scraped, At: f.now, Deployment: int(d.index), Load: l})
+	if p := b.adviser.policy; p != nil {
+		p.Learn(&Notice{Kind: Scraped, At: f.now, Deployment: int(d.index), Load: l})
+		return
+	}
+	b.router.Signal(wall(f.now), d.endpoint, d.model, signal(wall(f.now), d, l))
+}
+
+// signal is what a load says in the words of a Router.
+func signal(now time.Time, d *deployment, l engine.Load) route.Signal {
+	s := route.Untold(now)
+	s.Running, s.Waiting = l.Running, l.Waiting
+	if e, ok := d.server.(interface{ BlockTokens() int }); ok && l.Blocks > 0 {
+		s.KVUse, s.CacheTokens = float64(l.Used)/float64(l.Blocks), l.Blocks*e.BlockTokens()
+	}
+	return s
 }
 
 // note tells the balancer's Policy, and in time those of the others, about an attempt.

@@ -30,6 +30,9 @@ type Policy struct {
 	Pool func(engines []engine.Config, requests []sim.Request) (sim.Server, error)
 }
 
+// scrapeOwn is how often Evenkeel reads each engine's signals by default.
+const scrapeOwn = time.Second
+
 // PeerPrefix begins the names of other routers' policies.
 const PeerPrefix = "peer:"
 
@@ -47,7 +50,7 @@ func Strategy(name string) (Policy, error) {
 	if err != nil {
 		return Policy{}, err
 	}
-	return Policy{Name: name, Summary: strategy.Summary(name), Strategy: s}, nil
+	return Policy{Name: name, Summary: strategy.Summary(name), Strategy: s, Scrape: scrapeOwn}, nil
 }
 
 // Peers returns the policies of all other routers.

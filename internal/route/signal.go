@@ -1,0 +1,181 @@
+package route
+
+import (
+	"cmp"
+	"math"
+	"time"
+)
+
+// Signal is what an engine said of itself when it was asked. Routing is right without any: a signal tells of what others send there and of
+// how large a cache is, fades with its age, and takes nobody out.
+type Signal struct {
+	At          time.Time // when it was asked: what it says is as old as that
+	Running     int       // requests that it works on, NotTold = it does not say
+	Waiting     int       // requests that it has not begun with, NotTold = it does not say
+	KVUse       float64   // part of its KV cache that running requests hold, 0 to 1; NotTold = it does not say
+	CacheTokens int       // tokens that its cache holds, 0 = it does not say
+}
+
+// NotTold stands for numbers that an engine does not tell: unknown is neither idle nor busy.
+const NotTold = -1
+
+// Untold returns a Signal of a time that tells nothing yet.
+func Untold(at time.Time) Signal {
+	return Signal{At: at, Running: NotTold, Waiting: NotTold, KVUse: NotTold}
+}
+
+const (
+	waitingHalfLife = 2 * time.Second  // after which what others had waiting there counts half
+	runningHalfLife = 5 * time.Second  // and what they had running
+	signalGone      = 20 * time.Second // after which it counts for nothing
+	contradiction   = 3                // times as many requests as there are
+	leastDispute    = 4                // requests: fewer, more or less, are on their way
+	disputeFor      = 30 * time.Second // after which who contradicts is not believed, or believed again
+)
+
+// hint is what is made of an engine's signals. Guarded by Router.mu.
+type hint struct {
+	told    Signal  // the last one
+	waiting float64 // requests of others that waited then
+	answers float64 // and that were being worked on
+	fill    float64 // part of the cache, beyond what ours take
+
+	ignored bool      // it contradicts what we know
+	dispute time.Time // since when it is otherwise than ignored says, zero = it is not
+}
+
+// others is what requests of others take somewhere.
+type others struct {
+	wait    float64 // seconds until those that waited are done
+	answers float64
+	fill    float64 // part of the cache
+}
+
+// others returns what is left of what was told, where a prompt takes so many seconds: those that waited are done one after the other
+// meanwhile, and all of it counts for less the older it is.
+func (h *hint) others(now time.Time, prompt float64) others {
+	if h == nil || h.ignored {
+		return others{}
+	}
+	age := max(now.Sub(h.told.At), 0)
+	if age > signalGone {
+		return others{}
+	}
+	half := func(life time.Duration) float64 { return math.Exp2(-float64(age) / float64(life)) }
+	running := half(runningHalfLife)
+	return others{half(waitingHalfLife) * max(h.waiting*prompt-age.Seconds(), 0), running * h.answers, running * h.fill}
+}
+
+// size is how many tokens the cache holds, as was told last, 0 = never.
+func (h *hint) size() int {
+	if h == nil {
+		return 0
+	}
+	return h.told.CacheTokens
+}
+
+// own is what ours are at an engine.
+type own struct {
+	inFlight int
+	pending  int // without a first token
+	tokens   int // reserved
+}
+
+// take keeps a signal, and reports whether from now on it is ignored, or believed again.
+func (h *hint) take(now time.Time, s Signal, o own, cacheTokens int) (changed bool) {
+	changed = h.judge(now, h.disputes(&s, o))
+	running, waiting := max(s.Running, 0), max(s.Waiting, 0)
+	others := float64(max(running+waiting-o.inFlight, 0))
+	h.waiting = min(float64(max(waiting-o.pending, 0)), others)
+	h.answers, h.fill = 0, 0
+	if s.Running != NotTold {
+		h.answers = others - h.waiting
+	}
+	if s.KVUse != NotTold && cacheTokens > 0 {
+		h.fill = max(min(s.KVUse, 1)-float64(o.tokens)/float64(cacheTokens), 0)
+	}
+	s.CacheTokens = cmp.Or(s.CacheTokens, h.told.CacheTokens)
+	h.told = s
+	return changed
+}
+
+// disputes reports whether a signal cannot be true: ours alone are many more than it tells of, or it tells of many more and nothing of
+// what it tells has changed. Many more alone are what others send there.
+func (h *hint) disputes(s *Signal, o own) bool {
+	if s.Running == NotTold {
+		return false
+	}
+	told := s.Running + max(s.Waiting, 0)
+	switch {
+	case o.inFlight-told >= leastDispute:
+		return o.inFlight > contradiction*told
+	case told-o.inFlight >= leastDispute:
+		return told > contradiction*o.inFlight && s.Running == h.told.Running && s.Waiting == h.told.Waiting
+	}
+	return false
+}
+
+func (h *hint) judge(now time.Time, disputed bool) (changed bool) {
+	if disputed == h.ignored {
+		h.dispute = time.Time{}
+		return false
+	}
+	if h.dispute.IsZero() {
+		h.dispute = now
+	}
+	if now.Sub(h.dispute) < disputeFor {
+		return false
+	}
+	h.ignored, h.dispute = disputed, time.Time{}
+	return true
+}
+
+// Dispute says that from now on the signals of an endpoint are ignored, since for 30 s they contradicted what was in flight there; or that
+// they are believed again.
+type Dispute struct {
+	Ignored          bool
+	InFlight         int // of ours
+	Running, Waiting int // as told
+}
+
+// Signal takes what the engine at an endpoint says of itself, of one model there or, if model is "", of all. It returns nil unless its
+// signals are ignored from now on, or believed again.
+func (r *Router) Signal(now time.Time, endpoint Scope, model string, s Signal) *Dispute {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.units[endpoint.key()]
+	if u == nil {
+		return nil
+	}
+	tells := func(n *node) bool { return model == "" || n.dep.Model == model }
+	var o own
+	for _, n := range u.sharers {
+		if tells(n) {
+			o.inFlight += n.inFlight
+			o.pending += n.line.waiting
+			o.tokens += n.tokens
+		}
+	}
+	var d *Dispute
+	for _, n := range u.sharers {
+		if !tells(n) {
+			continue
+		}
+		if n.hint == nil {
+			n.hint = &hint{}
+		}
+		r.resize(n, s.CacheTokens)
+		if n.hint.take(now, s, o, n.memory.tokens) {
+			d = &Dispute{Ignored: n.hint.ignored, InFlight: o.inFlight, Running: s.Running, Waiting: s.Waiting}
+		}
+	}
+	return d
+}
+
+// resize gives a deployment's memory the size that its engine tells, where nobody else said one.
+func (r *Router) resize(n *node, told int) {
+	if n.dep.Cache == 0 && told > 0 && told != n.memory.tokens {
+		n.memory.tokens = told
+		r.index.Resize(n.memory.holder, n.memory.room(r.blockBytes))
+	}
+}
