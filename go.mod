@@ -3,6 +3,7 @@ module evenkeel
 go 1.26.0
 
 require (
+	github.com/expr-lang/expr v1.17.8
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/net v0.59.0

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -34,13 +35,18 @@ func newTestFleet(t *testing.T, name string, limits route.Limits, models map[str
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newFleetOf(t, s, limits, models)
+}
+
+func newFleetOf(t *testing.T, s route.Strategy, limits route.Limits, models map[string][]string) *testFleet {
+	t.Helper()
 	var specs []route.PoolSpec
 	for model, endpoints := range models {
 		spec := route.PoolSpec{Model: model, Strategy: s}
-		for _, e := range endpoints {
+		for i, e := range endpoints {
 			url := "http://" + e + ":8000"
 			spec.Deployments = append(spec.Deployments, route.Deployment{
-				ID: e + "/" + model, Endpoint: e, URL: url, Model: model, Weight: 1, Limits: limits,
+				ID: e + "/" + model, Endpoint: e, URL: url, Model: model, Weight: 1, Limits: limits, Price: route.Price{Input: float64(1 + i)},
 				Scopes: []route.Scope{{Kind: route.EndpointScope, Name: e, URL: url}},
 			})
 		}
@@ -193,55 +199,70 @@ func TestDecisionsRecomputeFromJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := newTestFleet(t, name, route.Limits{InFlight: 6}, map[string][]string{"large": {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}})
-		chosen := map[string]bool{}
-		for i := range 24 {
-			facts := route.Facts{ID: "a", Seed: uint64(i) << 57, Model: "large", Stream: true, Arrived: f.now, PromptBytes: 1000 * i}
-			x := exchange.New(f.router, f.budget, exchange.Plan{Models: []string{"large"}, MaxAttempts: 1}, facts)
-			x.Next(f.now, exchange.Event{Kind: exchange.Started})
-			t.Cleanup(func() { x.Close(f.now) })
-			data, err := json.Marshal(Explain(x.Record()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var e Explanation
-			if err := json.Unmarshal(data, &e); err != nil {
-				t.Fatal(err)
-			}
-			d := e.Attempts[0].Decision
-			var field []route.Candidate
-			for _, c := range d.Candidates[:d.Eligible] {
-				healthy := route.Always
-				if c.WellSeconds != nil {
-					healthy = time.Duration(*c.WellSeconds * float64(time.Second))
-				}
-				var forecast route.Forecast
-				if v := c.Forecast; v != nil {
-					forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Token: v.TokenSeconds, Dollars: v.Dollars}
-				}
-				field = append(field, route.Candidate{
-					Forecast: forecast,
-					P95:      c.P95Seconds, Penalty: c.Penalty, Share: cmp.Or(c.Share, 1), Healthy: healthy,
-					ID: c.Deployment, Weight: c.Weight, InFlight: c.InFlight, Tokens: c.Tokens, Work: c.WorkTokens, TTFT: c.TTFTSeconds, Samples: c.Samples,
-					LastPick: c.LastPick, RunPicks: c.RunPicks,
-				})
-			}
-			round := route.NewRound(f.now, &route.Facts{Seed: d.Seed, Stream: e.Facts.Stream}, d.Draw, field, d.RunTotal)
-			round.Prompt, round.Output = d.PromptTokens, d.OutputTokens
-			if o := d.Outlook; o != nil {
-				round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}
-			}
-			got := field[s.Pick(round)].ID
-			if got != d.Chosen {
-				t.Errorf("%s, request %d: recomputed %s, chosen was %s", name, i, got, d.Chosen)
-			}
-			chosen[got] = true
-			if i%5 == 4 { // some finish, so that loads and learned speeds differ
-				f.complete(x)
-			}
+		recomputes(t, name, s)
+	}
+	s, err := strategy.New("expression", func(into any) error { // of all that a formula may name
+		reflect.ValueOf(into).Elem().FieldByName("Score").SetString("(streamed ? wait + prefill + first_token + externality + pressure : last_token + itl) + " +
+			"log(1 + cached + uncached + answers + cache_fill + prompt + output + tokens + work + samples + rate + mean_prefill + error) + " +
+			"price + in_flight / weight + ttft + ttft_p95 + failures + 1 / (1 + healthy)")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recomputes(t, "expression of all terms", s)
+}
+
+func recomputes(t *testing.T, name string, s route.Strategy) {
+	t.Helper()
+	f := newFleetOf(t, s, route.Limits{InFlight: 6}, map[string][]string{"large": {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}})
+	chosen := map[string]bool{}
+	for i := range 24 {
+		facts := route.Facts{ID: "a", Seed: uint64(i) << 57, Model: "large", Stream: i%3 > 0, Arrived: f.now, PromptBytes: 1000 * i}
+		x := exchange.New(f.router, f.budget, exchange.Plan{Models: []string{"large"}, MaxAttempts: 1}, facts)
+		x.Next(f.now, exchange.Event{Kind: exchange.Started})
+		t.Cleanup(func() { x.Close(f.now) })
+		data, err := json.Marshal(Explain(x.Record()))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if len(chosen) < 4 && !steady(s) {
-			t.Errorf("%s: only %v were ever chosen", name, chosen)
+		var e Explanation
+		if err := json.Unmarshal(data, &e); err != nil {
+			t.Fatal(err)
 		}
+		d := e.Attempts[0].Decision
+		var field []route.Candidate
+		for _, c := range d.Candidates[:d.Eligible] {
+			healthy := route.Always
+			if c.WellSeconds != nil {
+				healthy = time.Duration(*c.WellSeconds * float64(time.Second))
+			}
+			var forecast route.Forecast
+			if v := c.Forecast; v != nil {
+				forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Token: v.TokenSeconds, Dollars: v.Dollars}
+			}
+			field = append(field, route.Candidate{
+				Forecast: forecast,
+				P95:      c.P95Seconds, Penalty: c.Penalty, Share: cmp.Or(c.Share, 1), Healthy: healthy,
+				ID: c.Deployment, Weight: c.Weight, InFlight: c.InFlight, Tokens: c.Tokens, Work: c.WorkTokens, TTFT: c.TTFTSeconds, Samples: c.Samples,
+				LastPick: c.LastPick, RunPicks: c.RunPicks,
+			})
+		}
+		round := route.NewRound(f.now, &route.Facts{Seed: d.Seed, Stream: e.Facts.Stream}, d.Draw, field, d.RunTotal)
+		round.Prompt, round.Output = d.PromptTokens, d.OutputTokens
+		if o := d.Outlook; o != nil {
+			round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}
+		}
+		got := field[s.Pick(round)].ID
+		if got != d.Chosen {
+			t.Errorf("%s, request %d: recomputed %s, chosen was %s", name, i, got, d.Chosen)
+		}
+		chosen[got] = true
+		if i%5 == 4 { // some finish, so that loads and learned speeds differ
+			f.complete(x)
+		}
+	}
+	if len(chosen) < 4 && !steady(s) {
+		t.Errorf("%s: only %v were ever chosen", name, chosen)
 	}
 }

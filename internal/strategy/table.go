@@ -30,6 +30,7 @@ var table = []entry{
 	{"least_tokens", []string{"token_aware"}, "least outstanding token work per weight", newLeastTokens},
 	{"p2c_ewma", nil, "the faster of two random deployments, by learned time to first token", newP2CEWMA},
 	{"predicted_wait", nil, "least expected time to the first token, with what the prompt costs those behind it", newPredictedWait},
+	{"expression", nil, "the lowest of scores by a formula of your own", newExpression},
 	{"latency_p95", nil, "the faster of two random deployments, by the 95th percentile of the time to first token", newLatencyP95},
 	{"failover", nil, "the first of the list while it is in use, else the next", newFailover},
 }
