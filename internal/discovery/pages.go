@@ -3,8 +3,8 @@ package discovery
 import (
 	"bytes"
 	"math"
-	"strconv"
-	"strings"
+
+	"evenkeel/internal/llm"
 )
 
 // vllmMetrics reads vLLM's metrics: whether there is any series of vLLM's, and how many tokens the KV cache holds, summed
@@ -18,56 +18,10 @@ func vllmMetrics(text []byte) (tokens int, found bool) {
 		}
 		found = true
 		if labels, ok := bytes.CutPrefix(rest[1:], []byte("cache_config_info{")); ok {
-			tokens = atMostInt32(tokens + cacheConfigTokens(string(labels)))
+			tokens = atMostInt32(tokens + llm.CacheConfigTokens(string(labels)))
 		}
 	}
 	return tokens, found
-}
-
-// cacheConfigTokens returns the size of one engine's cache. Newer versions say it outright; the product of blocks and
-// block size is too large where layers of several kinds share the blocks. A setting that is not known reads None.
-func cacheConfigTokens(labels string) int {
-	var size, blocks, blockSize int
-	for {
-		name, rest, ok := strings.Cut(labels, `="`)
-		if !ok {
-			break
-		}
-		value, after, ok := cutQuoted(rest)
-		if !ok {
-			break
-		}
-		labels = after
-		n, err := strconv.ParseInt(value, 10, 32)
-		if err != nil || n < 0 {
-			continue
-		}
-		switch strings.TrimLeft(name, ", ") {
-		case "kv_cache_size_tokens":
-			size = int(n)
-		case "num_gpu_blocks":
-			blocks = int(n)
-		case "block_size":
-			blockSize = int(n)
-		}
-	}
-	if size > 0 {
-		return size
-	}
-	return product(blocks, blockSize)
-}
-
-// cutQuoted cuts a label's value at its closing quote. Escapes stay as they are: no number has one.
-func cutQuoted(text string) (value, after string, ok bool) {
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '\\':
-			i++
-		case '"':
-			return text[:i], text[i+1:], true
-		}
-	}
-	return "", "", false
 }
 
 // sglangServerInfo reads SGLang's page about itself: its arguments, its scheduler and its state in one object.

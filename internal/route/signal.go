@@ -25,7 +25,7 @@ func Untold(at time.Time) Signal {
 }
 
 const (
-	waitingHalfLife = 2 * time.Second  // after which what others had waiting there counts half
+	waitingHalfLife = time.Second      // after which what others had waiting there counts half
 	runningHalfLife = 5 * time.Second  // and what they had running
 	signalGone      = 20 * time.Second // after which it counts for nothing
 	contradiction   = 3                // times as many requests as there are

@@ -30,7 +30,7 @@ func TestSignalFades(t *testing.T) {
 		want  others
 	}{
 		{0, others{4, 10, 0.4}},
-		{waitingHalfLife, others{(4 - 2) / 2.0, 10 * math.Exp2(-2.0/5), 0.4 * math.Exp2(-2.0/5)}},
+		{waitingHalfLife, others{(4 - 1) / 2.0, 10 * math.Exp2(-1.0/5), 0.4 * math.Exp2(-1.0/5)}},
 		{runningHalfLife, others{0, 5, 0.2}}, // the four are done
 		{signalGone, others{0, 10.0 / 16, 0.4 / 16}},
 		{signalGone + 1, others{}},
