@@ -50,9 +50,12 @@ type Deployment struct {
 	FullFor     float64 `json:"full_for_seconds,omitempty"` // until its limits per minute let the next request pass
 	Fingerprint string  `json:"fingerprint,omitempty"`
 	Changes     uint64  `json:"served_model_changes,omitempty"` // how often model or fingerprint changed
-	Breaker     Breaker `json:"breaker"`
-	Recent      Results `json:"recent"`
-	Totals      Totals  `json:"totals"`
+	// Of its last 100 streamed successes, left out while nothing is known.
+	ForecastError *float64 `json:"forecast_error,omitempty"` // mean logarithm of times to first token over what was forecast, whichever way
+	RegretSeconds *float64 `json:"regret_seconds,omitempty"` // by which they came later than was forecast elsewhere
+	Breaker       Breaker  `json:"breaker"`
+	Recent        Results  `json:"recent"`
+	Totals        Totals   `json:"totals"`
 }
 
 // Results counts those of the last while (health_checks.window).
@@ -113,13 +116,21 @@ func describe(v route.View, unlisted func(endpoint, model string) bool, now time
 		if d.Model == "" && d.InFlight == 0 { // where requests without a model would go: nothing that an operator set up
 			continue
 		}
-		f.Deployments = append(f.Deployments, Deployment{
+		described := Deployment{
 			ID: d.ID, Endpoint: d.Endpoint, URL: bareURL(d.URL), Model: d.Model, ServedModel: d.ServedModel, Member: d.Member, Weight: d.Weight,
 			Unlisted: unlisted(d.Endpoint, d.Model),
 			Limits:   Limits(d.Limits), InFlight: d.InFlight, Tokens: d.Tokens, WorkTokens: d.Work, TTFTSeconds: d.TTFT.Seconds(),
 			P95Seconds: d.P95.Seconds(), Domain: d.Domain, FullFor: round3(d.FullFor.Seconds()), Fingerprint: d.Fingerprint, Changes: d.Drifts,
 			Breaker: describeBreaker(&d.Breaker), Recent: Results{d.Recent.OK, d.Recent.Failed, d.Recent.Limited}, Totals: Totals(d.Totals),
-		})
+		}
+		if d.Foresight.Answers > 0 {
+			described.ForecastError = &d.Foresight.Error
+		}
+		if d.Foresight.Choices > 0 {
+			regret := d.Foresight.Regret.Seconds()
+			described.RegretSeconds = &regret
+		}
+		f.Deployments = append(f.Deployments, described)
 	}
 	for i := range v.Scopes {
 		s := &v.Scopes[i]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,4 +193,24 @@ func TestUsedUpLimitsAreSeen(t *testing.T) {
 	if got := f.Deployments[0].FullFor; got != 10.4 {
 		t.Errorf("in JSON %v, want 10.4", got)
 	}
+}
+
+// TestForesightIsTold where it is known, also if it is 0.
+func TestForesightIsTold(t *testing.T) {
+	f := func(x route.Foresight, want ...string) {
+		t.Helper()
+		v := route.View{Deployments: []route.DeploymentView{{ID: "a/m", Model: "m", Foresight: x}}}
+		text, err := json.Marshal(describe(v, func(string, string) bool { return false }, start).Deployments[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := regexp.MustCompile(`"(forecast_error|regret_seconds)":[^,]*`).FindAllString(string(text), -1)
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: %q, want %q", x, got, want)
+		}
+	}
+	f(route.Foresight{})
+	f(route.Foresight{Answers: 1, Error: 0.25}, `"forecast_error":0.25`)
+	f(route.Foresight{Answers: 2, Error: 0.25, Choices: 1}, `"forecast_error":0.25`, `"regret_seconds":0`)
+	f(route.Foresight{Answers: 2, Error: 0.25, Choices: 1, Regret: 1500 * time.Millisecond}, `"forecast_error":0.25`, `"regret_seconds":1.5`)
 }

@@ -100,6 +100,7 @@ type charge struct {
 	ahead       float64 // seconds that the line said
 	idle        bool    // nothing was in the line
 	beside      int     // requests that ran there
+	elsewhere   float64 // seconds to the first token that were forecast where it would come soonest, of the others; 0 = none could be chosen
 	took        float64 // seconds that the prompt took, from when its turn came; 0 = not known
 	blocks      float64 // tokens of the prompt that the cache should hold,
 	answer      float64 // and tokens behind them that it should hold if they are the answer to them
@@ -164,6 +165,20 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	return c
 }
 
+// elsewhere is the soonest first token that is forecast for any candidate but the chosen one, in seconds; 0 if there is no other.
+func (r *Router) elsewhere(chosen int) float64 {
+	soonest := 0.0
+	for i := range r.charges {
+		if first := r.charges[i].first(); i != chosen && (soonest == 0 || first < soonest) {
+			soonest = first
+		}
+	}
+	return soonest
+}
+
+// first is how many seconds the first token takes.
+func (f *Forecast) first() float64 { return f.Wait + f.Prefill }
+
 // join puts the prompt of a lease into its deployment's line, before the lease is counted there.
 func (l *Lease) join(now time.Time, q *Query) {
 	l.router.sized(q.Facts.PrefixBytes)
@@ -194,7 +209,12 @@ func (l *Lease) leave(now time.Time, first bool) {
 // compare learns from an answer that came, after so many seconds, what forecasts are worth.
 func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 	c, n, s := &l.charge, l.node, l.pool.stats
-	s.outlook.errors.addOf(math.Abs(math.Log(max(seconds, leastForecast)/max(c.Wait+c.Prefill, leastForecast))), errorMemory)
+	off := math.Abs(math.Log(max(seconds, leastForecast) / max(c.first(), leastForecast)))
+	s.outlook.errors.addOf(off, errorMemory)
+	n.off.addOf(off, errorMemory)
+	if c.elsewhere > 0 {
+		n.regret.addOf(max(0, seconds-c.elsewhere), errorMemory)
+	}
 	x := featuresOf(c.prompt-c.Cached, c.prompt, c.Answers)
 	if o.Reported && o.InputTokens > 0 {
 		x = featuresOf(bounded(o.InputTokens-o.CachedTokens), bounded(o.InputTokens), c.Answers)

@@ -207,6 +207,62 @@ func TestForecastOfAnswers(t *testing.T) {
 	k.answer(l, 1, 3000, 0)
 }
 
+// TestForesight: how far off forecasts were, and by how much the answer came later than was forecast elsewhere, in exact values.
+func TestForesight(t *testing.T) {
+	k := newTalk(t, dep("a/m", Limits{}), dep("b/m", Limits{}))
+	off, regret := map[string][]float64{}, map[string][]float64{}
+	for i, seconds := range []float64{0.3, 2, 0.05, 0.7, 5, 0.2} {
+		l := k.ask(chain(100+i, 0, 30))
+		var mine, other float64
+		for j := range l.Decision().Candidates {
+			c := &l.Decision().Candidates[j]
+			if first := c.Forecast.Wait + c.Forecast.Prefill; c.ID == l.Deployment().ID {
+				mine = first
+			} else {
+				other = first
+			}
+		}
+		id := l.Deployment().ID
+		off[id] = append(off[id], math.Abs(math.Log(seconds/mine)))
+		regret[id] = append(regret[id], max(0, seconds-other))
+		k.answer(l, seconds, 3000, 0)
+	}
+	mean := func(xs []float64) (sum float64) {
+		for _, x := range xs {
+			sum += x / float64(len(xs))
+		}
+		return sum
+	}
+	regretted := false
+	for _, d := range k.r.View(k.now).Deployments {
+		f := d.Foresight
+		if n := len(off[d.ID]); f.Answers != n || f.Choices != n || math.Abs(f.Error-mean(off[d.ID])) > 1e-9 || math.Abs(f.Regret.Seconds()-mean(regret[d.ID])) > 1e-8 {
+			t.Errorf("%s: %+v, want an error of %v and a regret of %v s", d.ID, f, off[d.ID], regret[d.ID])
+		}
+		regretted = regretted || f.Regret > 0
+	}
+	if !regretted {
+		t.Error("nothing was regretted: not the traffic that was meant")
+	}
+}
+
+// TestForesightWithoutChoice: one deployment alone, or a strategy that looks at no forecasts, can be wrong and regrets nothing.
+func TestForesightWithoutChoice(t *testing.T) {
+	f := func(s Strategy, deployments ...Deployment) {
+		t.Helper()
+		r := newRouter(t, PoolSpec{Model: "m", Strategy: s, Deployments: deployments})
+		l := mustPick(t, r, start, Query{Model: "m", Facts: &Facts{Model: "m", Stream: true, PromptBytes: 4000}})
+		l.FirstToken(start.Add(time.Second))
+		l.Done(start.Add(2*time.Second), Outcome{Verdict: Success, Answered: true, TTFT: time.Second})
+		got := r.View(start).Deployments[0].Foresight
+		if got.Answers != 1 || got.Choices != 0 || got.Regret != 0 || !(got.Error > 0) {
+			t.Errorf("%T of %d: %+v", s, len(deployments), got)
+		}
+	}
+	f(foresee{}, dep("a/m", Limits{}))
+	f(first{}, dep("a/m", Limits{}), dep("b/m", Limits{}))
+}
+
 func TestPrice(t *testing.T) {
 	f := func(p Price, prompt, cached, output int, want float64) {
 		t.Helper()

@@ -79,6 +79,8 @@ type node struct {
 	speed  speed // of prompts
 	decode speed // of answers' tokens
 	memory memory
+	off    mean    // of forecasts, as Outlook.Error
+	regret mean    // see Foresight
 	failed decayed // failures of late, which count as load: who fails fast is not idle
 	recent recent
 	unit

@@ -377,6 +377,9 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	if i < 0 {
 		i, trial = p.strategy.Pick(&r.round), false
 	}
+	if p.foresees && !trial {
+		r.charges[i].elsewhere = r.elsewhere(i)
+	}
 	l := r.reserve(now, p, &q, i, prompt, output)
 	r.describe(l.decision, now, p, &q, prompt, output, i)
 	l.decision.Outlook = r.round.Outlook

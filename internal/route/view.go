@@ -32,8 +32,19 @@ type DeploymentView struct {
 	ServedModel, Fingerprint string
 	Drifts                   uint64 // how often model or fingerprint changed
 	Totals                   Totals
+	Foresight                Foresight
 	Signal                   Signal // what its engine said last, At is zero = nothing
 	SignalIgnored            bool   // since it contradicts what is in flight
+}
+
+// Foresight is how good forecasts of a deployment's times to the first token have been, over its last 100 streamed successes.
+type Foresight struct {
+	Error   float64 // mean of the logarithm of what came over what was forecast, whichever way
+	Answers int     // that Error rests on, 0 = none
+	// Regret is the mean time by which first tokens came later than was forecast where they would come soonest, of the other candidates;
+	// what came sooner counts as 0. It is known where the strategy looks at forecasts.
+	Regret  time.Duration
+	Choices int // that Regret rests on, 0 = none
 }
 
 // ScopeView is what is known about one scope.
@@ -92,6 +103,9 @@ func (r *Router) View(now time.Time) View {
 			TTFT: time.Duration(n.ttft.seconds * float64(time.Second)), Breaker: n.breaker.view(now),
 			P95: time.Duration(n.recent.quantile(now, 1) * float64(time.Second)), Domain: n.dep.domain(),
 			Recent: n.breaker.window.sum(now, r.health.Window), Heard: n.heard, ServedModel: n.served, Fingerprint: n.fingerprint, Drifts: n.drifts,
+			Foresight: Foresight{
+				Error: n.off.value, Answers: n.off.n, Regret: time.Duration(n.regret.value * float64(time.Second)), Choices: n.regret.n,
+			},
 			Totals: n.totals,
 		})
 		if h := n.hint; h != nil {

@@ -95,10 +95,10 @@ func TestScoresThatAreRefused(t *testing.T) {
 		}
 	}
 	f("", "unexpected token EOF")
-	f("wait +", "unexpected token EOF at character")
-	f("wait + wiat", `"wiat" is no term; there are wait, prefill,`)
-	f("wait + wiat", "and the condition streamed at character 8")
-	f("wait + 'x'", `"x" is no number at character 8`)
+	f("wait +", "character 6: unexpected token EOF")
+	f("wait + wiat", `score: character 8: "wiat" is no term; there are wait, prefill,`)
+	f("wait + wiat", "error, and the condition streamed")
+	f("wait + 'x'", `character 8: "x" is no number`)
 	f("true", "true is no number")
 	f("wait % 2", `"%" gives no number; + - * / and ^ do`)
 	f("wait < 2", `"<" gives no number`)

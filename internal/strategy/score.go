@@ -99,7 +99,7 @@ func compileScore(text string) (score number, foresees bool, err error) {
 	if err != nil {
 		var at *file.Error
 		if errors.As(err, &at) {
-			return nil, false, fmt.Errorf("score: %s at character %d of %q", at.Message, at.From+1, text)
+			return nil, false, fmt.Errorf("score: character %d: %s", at.From+1, at.Message)
 		}
 		return nil, false, fmt.Errorf("score %q: %w", text, err)
 	}
@@ -112,7 +112,7 @@ func compileScore(text string) (score number, foresees bool, err error) {
 
 // misplaced says where a tree has what is not understood there.
 func misplaced(n ast.Node, format string, args ...any) error {
-	return fmt.Errorf("%s at character %d", fmt.Sprintf(format, args...), n.Location().From+1)
+	return fmt.Errorf("character %d: %w", n.Location().From+1, fmt.Errorf(format, args...))
 }
 
 func (c *scoreCompiler) number(n ast.Node) (number, error) {

@@ -40,7 +40,7 @@ func TestDocsAreUpToDate(t *testing.T) {
 // The documentation is made from families; this holds families against what is really exposed.
 func TestDocsCoverWhatIsExposed(t *testing.T) {
 	w := &world{models: []string{"large"}, view: route.View{
-		Deployments: []route.DeploymentView{{ID: "gpu-1/large"}}, Waiting: map[string]int{"large": 1},
+		Deployments: []route.DeploymentView{{ID: "gpu-1/large", Foresight: route.Foresight{Answers: 1, Choices: 1}}}, Waiting: map[string]int{"large": 1},
 	}}
 	m := newMetrics(t, w)
 	m.Observe(failedOver(), time.Millisecond)

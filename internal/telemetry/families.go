@@ -197,6 +197,22 @@ var (
 		query:   `increase(evenkeel_served_model_changes_total[1d]) > 0`,
 		answers: "whose model is no longer the one of yesterday",
 	}
+	forecastError = &family{
+		name: "evenkeel_forecast_error", kind: gauge, unit: "logarithm",
+		help: "How far times to first token were from what was forecast, whichever way: the mean size of ln(measured / forecast) over the deployment's last 100 streamed " +
+			"successes, whatever the strategy. 0.1 is a tenth off, 0.7 twice or half. Read at scrape time.",
+		labels:  []label{deployment},
+		query:   `evenkeel_forecast_error > 0.7`,
+		answers: "whose times to first token cannot be foretold, so that `predicted_wait` is not for them",
+	}
+	regret = &family{
+		name: "evenkeel_regret_seconds", kind: gauge, unit: "seconds",
+		help: "How much later first tokens came than was forecast where they would have come soonest, of the other candidates: the mean over the deployment's last 100 streamed " +
+			"successes, where sooner counts as 0. Some of it is meant: to spare those behind, or money. Only under strategies that look at forecasts. Read at scrape time.",
+		labels:  []label{deployment},
+		query:   `topk(3, evenkeel_regret_seconds)`,
+		answers: "which deployments disappoint those who were sent there",
+	}
 	overhead = &family{
 		name: "evenkeel_overhead_seconds", kind: histogram, unit: "seconds",
 		help:    "Time that the balancer itself adds to a request before it is dispatched; waiting for room and for attempts that failed is not in it.",
@@ -277,7 +293,8 @@ var (
 
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
-	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, fallbacks, hedges, waste, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges, overhead,
+	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, fallbacks, hedges, waste, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges,
+	forecastError, regret, overhead,
 	bodyBytes, memoryShortage, connections, refusedConnections, certExpiry, certReload, traced, buildInfo, reloadOK, reloadTime,
 }
 

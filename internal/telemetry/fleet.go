@@ -11,12 +11,14 @@ type fleet struct {
 	metrics                                      *Metrics
 	inFlight, queueDepth                         *prometheus.Desc
 	breakerState, breakerOpenings, servedChanges *prometheus.Desc
+	forecastError, regret                        *prometheus.Desc
 }
 
 func newFleet(m *Metrics) *fleet {
 	return &fleet{
 		metrics: m, inFlight: inFlight.desc(), queueDepth: queueDepth.desc(),
 		breakerState: breakerState.desc(), breakerOpenings: breakerOpenings.desc(), servedChanges: servedChanges.desc(),
+		forecastError: forecastError.desc(), regret: regret.desc(),
 	}
 }
 
@@ -27,10 +29,12 @@ func (f *fleet) Describe(out chan<- *prometheus.Desc) {
 	out <- f.breakerState
 	out <- f.breakerOpenings
 	out <- f.servedChanges
+	out <- f.forecastError
+	out <- f.regret
 }
 
 // Collect implements prometheus.Collector. The same name may stand for two things for a while, when an
-// endpoint moved to another URL: their load adds up, and the worse breaker shows.
+// endpoint moved to another URL: their load adds up, and the worse breaker and the worse forecasts show.
 func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	view := f.metrics.options.View()
 	f.metrics.forget(&view)
@@ -41,12 +45,18 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 		breakers[k] = max(breakers[k], b.State)
 		openings[k] += b.Openings
 	}
-	changes := map[string]uint64{}
+	changes, off, regrets := map[string]uint64{}, map[string]float64{}, map[string]float64{}
 	for i := range view.Deployments {
 		d := &view.Deployments[i]
 		running[valid(d.ID)] += float64(d.InFlight)
 		breaker("deployment", d.ID, &d.Breaker)
 		changes[valid(d.ID)] += d.Drifts
+		if d.Foresight.Answers > 0 {
+			off[valid(d.ID)] = max(off[valid(d.ID)], d.Foresight.Error)
+		}
+		if d.Foresight.Choices > 0 {
+			regrets[valid(d.ID)] = max(regrets[valid(d.ID)], d.Foresight.Regret.Seconds())
+		}
 	}
 	for i := range view.Scopes {
 		s := &view.Scopes[i]
@@ -72,5 +82,11 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	}
 	for id, n := range changes {
 		out <- prometheus.MustNewConstMetric(f.servedChanges, prometheus.CounterValue, float64(n), id)
+	}
+	for id, x := range off {
+		out <- prometheus.MustNewConstMetric(f.forecastError, prometheus.GaugeValue, x, id)
+	}
+	for id, x := range regrets {
+		out <- prometheus.MustNewConstMetric(f.regret, prometheus.GaugeValue, x, id)
 	}
 }

@@ -172,8 +172,10 @@ func TestStateIsReadAtScrapeTime(t *testing.T) {
 	w.view = route.View{
 		Deployments: []route.DeploymentView{
 			{ID: "gpu-1/large", URL: "http://a", InFlight: 3},
-			{ID: "gpu-2/large", URL: "http://old", InFlight: 2, Breaker: route.BreakerView{State: route.Open, Openings: 2}, Drifts: 1},
-			{ID: "gpu-2/large", URL: "http://new", InFlight: 4, Member: true, Breaker: route.BreakerView{State: route.HalfOpen, Openings: 3}, Drifts: 1},
+			{ID: "gpu-2/large", URL: "http://old", InFlight: 2, Breaker: route.BreakerView{State: route.Open, Openings: 2}, Drifts: 1,
+				Foresight: route.Foresight{Error: 0.25, Answers: 4, Regret: 500 * time.Millisecond, Choices: 3}},
+			{ID: "gpu-2/large", URL: "http://new", InFlight: 4, Member: true, Breaker: route.BreakerView{State: route.HalfOpen, Openings: 3}, Drifts: 1,
+				Foresight: route.Foresight{Error: 0.5, Answers: 1}},
 		},
 		Scopes:  []route.ScopeView{{Kind: route.EndpointScope, Name: "gpu-1"}, {Kind: route.CredentialScope, Name: "key", Breaker: route.BreakerView{State: route.HalfOpen}}},
 		Waiting: map[string]int{"large": 7},
@@ -191,6 +193,8 @@ func TestStateIsReadAtScrapeTime(t *testing.T) {
 	wantSeries(t, m, "evenkeel_served_model_changes_total{",
 		`evenkeel_served_model_changes_total{deployment="gpu-1/large"} 0`,
 		`evenkeel_served_model_changes_total{deployment="gpu-2/large"} 2`)
+	wantSeries(t, m, "evenkeel_forecast_error{", `evenkeel_forecast_error{deployment="gpu-2/large"} 0.5`)
+	wantSeries(t, m, "evenkeel_regret_seconds{", `evenkeel_regret_seconds{deployment="gpu-2/large"} 0.5`)
 
 	w.view = route.View{Deployments: w.view.Deployments[:1]}
 	wantSeries(t, m, "evenkeel_in_flight{", `evenkeel_in_flight{deployment="gpu-1/large"} 3`)
