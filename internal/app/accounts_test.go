@@ -308,7 +308,7 @@ func (w *world) explained(r *exchange.Record) *console.Explanation {
 func retold(e *console.Explanation, d *console.Decision) (*route.Decision, route.Facts) {
 	again := &route.Decision{
 		At: e.Arrived.Add(time.Duration(d.AtSeconds * float64(time.Second))), Epoch: d.Epoch, Seed: d.Seed, Draw: d.Draw, Model: d.Model,
-		Strategy: d.Strategy, Chosen: d.Chosen, Trial: d.Trial, Eligible: d.Eligible, RunTotal: d.RunTotal, Prompt: d.PromptTokens, Output: d.OutputTokens,
+		Strategy: d.Strategy, Chosen: d.Chosen, Trial: d.Trial, Eligible: d.Eligible, RunTotal: d.RunTotal, Prompt: d.PromptTokens, Output: d.OutputTokens, Answer: d.AnswerTokens,
 	}
 	if o := d.Outlook; o != nil {
 		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}

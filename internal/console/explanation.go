@@ -73,7 +73,8 @@ type Decision struct {
 	Draw         int         `json:"draw"`
 	RunTotal     int64       `json:"run_total"`
 	PromptTokens int         `json:"prompt_tokens"` // estimate
-	OutputTokens int         `json:"output_tokens"` // expected
+	OutputTokens int         `json:"output_tokens"` // that room is kept for
+	AnswerTokens int         `json:"answer_tokens"` // that the answer is likely to have
 	Chosen       string      `json:"chosen,omitempty"`
 	Trial        bool        `json:"trial,omitempty"` // chosen without the strategy, to see whether it is well again
 	Panic        bool        `json:"panic,omitempty"` // so few were in use that breakers were passed over
@@ -210,7 +211,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 	}
 	out := &Decision{
 		AtSeconds: d.At.Sub(arrived).Seconds(), Model: d.Model, Strategy: d.Strategy, Epoch: d.Epoch, Seed: d.Seed, Draw: d.Draw,
-		RunTotal: d.RunTotal, PromptTokens: d.Prompt, OutputTokens: d.Output, Chosen: d.Chosen, Trial: d.Trial, Panic: d.Panic, Eligible: d.Eligible,
+		RunTotal: d.RunTotal, PromptTokens: d.Prompt, OutputTokens: d.Output, AnswerTokens: d.Answer, Chosen: d.Chosen, Trial: d.Trial, Panic: d.Panic, Eligible: d.Eligible,
 		Candidates: make([]Candidate, len(d.Candidates)),
 	}
 	if o := d.Outlook; o != (route.Outlook{}) {

@@ -46,7 +46,7 @@ func cut(c route.Candidate, why route.Cut, by string, until time.Duration) route
 // decision is one of least_tokens at an offset from start.
 func decision(at time.Duration, draw int, model, chosen string, field ...route.Candidate) *route.Decision {
 	d := &route.Decision{
-		At: start.Add(at), Epoch: 4, Seed: 1<<63 + 1, Draw: draw, Model: model, Strategy: "least_tokens", Chosen: chosen, Prompt: 1053, Output: 400,
+		At: start.Add(at), Epoch: 4, Seed: 1<<63 + 1, Draw: draw, Model: model, Strategy: "least_tokens", Chosen: chosen, Prompt: 1053, Output: 400, Answer: 214,
 	}
 	r := route.NewRound(d.At, &route.Facts{Seed: d.Seed}, draw, field, 0)
 	for i := range field {

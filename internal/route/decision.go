@@ -27,7 +27,8 @@ type Decision struct {
 	RunTotal int64
 	Outlook  Outlook
 	Prompt   int // tokens the prompt was estimated at
-	Output   int // tokens of output expected
+	Output   int // tokens that room is kept for: the request's own limit, else the mean that was learned
+	Answer   int // tokens that the answer is likely to have: that mean, as far as the limit lets it
 
 	Candidates []Candidate // eligible ones in fleet order, then the cut ones
 	Omitted    []CutCount  // candidates left out of Candidates, counted by reason ("" = eligible)
@@ -52,7 +53,7 @@ func (d *Decision) Recompute(strategy Strategy, f *Facts) string {
 	facts := *f
 	facts.Seed = d.Seed
 	round := NewRound(d.At, &facts, d.Draw, eligible, d.RunTotal)
-	round.Prompt, round.Output, round.Outlook = d.Prompt, d.Output, d.Outlook
+	round.Prompt, round.Output, round.Answer, round.Outlook = d.Prompt, d.Output, d.Answer, d.Outlook
 	return eligible[strategy.Pick(round)].ID
 }
 

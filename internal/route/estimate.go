@@ -171,6 +171,19 @@ func (s *modelStats) outputTokens(f *Facts) int {
 	return priorOutputTokens
 }
 
+// answerTokens is what a request is likely to produce: the learned mean, as far as its own limit lets it. Room is kept for outputTokens,
+// but hardly any answer is as long as its limit.
+func (s *modelStats) answerTokens(f *Facts) int {
+	likely := priorOutputTokens
+	if s.output.n > 0 {
+		likely = int(math.Ceil(s.output.value))
+	}
+	if f.MaxOutput > 0 {
+		likely = min(likely, f.MaxOutput)
+	}
+	return likely
+}
+
 // settle learns from the usage that an engine reported.
 func (s *modelStats) settle(f *Facts, o *Outcome) {
 	if !o.Reported {

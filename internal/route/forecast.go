@@ -46,6 +46,7 @@ const (
 	errorMemory   = 100  // answers over which Error is a mean
 	leastForecast = 5e-3 // seconds: below, an error is none
 	fewTokens     = 8    // an answer with fewer says little of the time between them
+	mostlyAnswer  = 0.2  // part of a whole answer's time below which it matters little whether the first token came as forecast
 )
 
 // memory is what is known about a deployment's cache. Guarded by Router.mu, but for holder, which never changes.
@@ -158,10 +159,10 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 		c.Fill = min(float64(n.tokens+prompt+output)/float64(t)+o.fill, 1)
 	}
 	n.decode.begin(decode, &p.stats.decode)
-	c.beside = n.inFlight
+	c.beside = n.inFlight + int(math.Round(o.answers))
 	x = beside(c.beside)
 	c.Token = n.decode.of(now, &x)
-	c.Dollars = m.dep.Price.Of(prompt, c.Cached, output)
+	c.Dollars = m.dep.Price.Of(prompt, c.Cached, p.stats.answerTokens(q.Facts))
 	return c
 }
 
@@ -224,9 +225,23 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 		n.speed.learn(now, prefill, &s.speed, &x, c.took, c.idle)
 	}
 	if o.ITL > 0 {
-		x = beside(c.beside)
-		n.decode.learn(now, decode, &s.decode, &x, o.ITL.Seconds(), o.OutputTokens >= fewTokens)
+		l.learnPace(now, o.ITL.Seconds(), o.OutputTokens >= fewTokens)
 	}
+}
+
+// compareWhole learns from an answer that was not streamed, of which nobody saw the first token, what its tokens took if that came as
+// forecast.
+func (l *Lease) compareWhole(now time.Time, o *Outcome) {
+	if !l.facts.Stream && o.Reported && o.OutputTokens >= fewTokens {
+		whole, first := now.Sub(l.begun).Seconds(), l.charge.first()
+		l.learnPace(now, max((whole-first)/float64(bounded(o.OutputTokens)), leastSeconds), first < mostlyAnswer*whole)
+	}
+}
+
+// learnPace takes what each token of an answer took, in seconds.
+func (l *Lease) learnPace(now time.Time, seconds float64, sure bool) {
+	x := beside(l.charge.beside)
+	l.node.decode.learn(now, decode, &l.pool.stats.decode, &x, seconds, sure)
 }
 
 // reveal learns from what an engine says it found in its cache.

@@ -198,7 +198,7 @@ func TestForecastOfAnswers(t *testing.T) {
 		}
 		dollars := 0.0
 		if c.ID == "quick/m" {
-			dollars = price.Of(l.Decision().Prompt, c.Forecast.Cached, l.Decision().Output)
+			dollars = price.Of(l.Decision().Prompt, c.Forecast.Cached, 50)
 		}
 		if c.Forecast.Dollars != dollars {
 			t.Errorf("%s: %v dollars, want %v", c.ID, c.Forecast.Dollars, dollars)
@@ -261,6 +261,29 @@ func TestForesightWithoutChoice(t *testing.T) {
 	}
 	f(foresee{}, dep("a/m", Limits{}))
 	f(first{}, dep("a/m", Limits{}), dep("b/m", Limits{}))
+}
+
+// TestPaceOfWholeAnswers: where nothing is streamed, deployments show how fast they write by when their answers are whole.
+func TestPaceOfWholeAnswers(t *testing.T) {
+	r := newRouter(t, PoolSpec{Model: "m", Strategy: foresee{}, Deployments: []Deployment{dep("quick/m", Limits{}), dep("slow/m", Limits{})}})
+	now := start
+	ask := func(seed int, pin string) *Lease {
+		return mustPick(t, r, now, Query{Model: "m", Facts: &Facts{Model: "m", Seed: uint64(seed), Pin: pin, PromptBytes: 4000, MaxOutput: 4000}})
+	}
+	for i := range 200 {
+		now = now.Add(time.Minute)
+		l, took := ask(i, []string{"quick/m", "slow/m"}[i%2]), 300*time.Millisecond+time.Duration(1+i%2)*5*time.Second
+		l.Done(now.Add(took), Outcome{Verdict: Success, Answered: true, Status: 200, Reported: true, InputTokens: 1000, OutputTokens: 500})
+	}
+	d := ask(0, "").Decision()
+	for i, want := range []float64{0.010, 0.020} {
+		if got := d.Candidates[i].Forecast.Token; math.Abs(math.Log(got/want)) > 0.2 {
+			t.Errorf("%s: %v s a token, want about %v", d.Candidates[i].ID, got, want)
+		}
+	}
+	if d.Output != 4000 || d.Answer != 500 {
+		t.Errorf("room is kept for %d tokens, %d are likely; want 4000 and 500", d.Output, d.Answer)
+	}
 }
 
 func TestPrice(t *testing.T) {

@@ -226,6 +226,9 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 		n.totals.Successes++
 		n.heard = now
 		l.learnSpeed(now, o, o.TTFT, late)
+		if !late {
+			l.compareWhole(now, o)
+		}
 		l.learnServed(o)
 	case DeploymentFault:
 		n.totals.Faults++

@@ -364,7 +364,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		}
 	}
 	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Prompt: prompt, Output: output,
-		Outlook: p.stats.outlook.of(len(p.members))}
+		Answer: p.stats.answerTokens(q.Facts), Outlook: p.stats.outlook.of(len(p.members))}
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
 	run := p.run(r.eligible)
 	if run != nil {
@@ -467,7 +467,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, chosen, prompt, outpu
 func (r *Router) describe(d *Decision, now time.Time, p *pool, q *Query, prompt, output, chosen int) {
 	*d = Decision{
 		At: now, Epoch: r.epoch, Seed: q.Facts.Seed, Draw: q.Draw, Model: p.model, Strategy: nameOf(p.strategy),
-		Prompt: prompt, Output: output, Candidates: d.Candidates[:0], Omitted: d.Omitted[:0],
+		Prompt: prompt, Output: output, Answer: p.stats.answerTokens(q.Facts), Candidates: d.Candidates[:0], Omitted: d.Omitted[:0],
 	}
 	d.Panic = r.panicking
 	if chosen >= 0 {

@@ -116,7 +116,8 @@ type Round struct {
 	Candidates []Candidate // the eligible ones, in fleet order
 	RunTotal   int64       // sum of their RunPicks; 0 = no pick of this set is remembered
 	Prompt     int         // tokens of the request, as estimated
-	Output     int         // tokens that are expected of its answer
+	Output     int         // tokens that are kept for its answer
+	Answer     int         // tokens that its answer is likely to have, at most Output
 	Outlook    Outlook
 	pcg        rand.PCG
 }

@@ -28,7 +28,7 @@ func telling() *route.Round {
 		Forecast: route.Forecast{Wait: 4, Prefill: 1, Token: 0.01, Dollars: 0.002, Cached: 600, Answers: 20, Fill: 0.75},
 	}
 	r := route.NewRound(start, &route.Facts{}, 0, []route.Candidate{c}, 0)
-	r.Prompt, r.Output, r.Outlook = 1000, 200, route.Outlook{Rate: 0.5, Prefill: 1.6, Error: 0.3}
+	r.Prompt, r.Output, r.Answer, r.Outlook = 1000, 900, 200, route.Outlook{Rate: 0.5, Prefill: 1.6, Error: 0.3}
 	return r
 }
 

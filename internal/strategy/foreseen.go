@@ -19,7 +19,7 @@ func untilFirst(c *route.Candidate) float64 { return c.Forecast.Wait + c.Forecas
 
 // answering is from the first token to the last.
 func answering(r *route.Round, c *route.Candidate) float64 {
-	return float64(r.Output) * c.Forecast.Token
+	return float64(r.Answer) * c.Forecast.Token
 }
 
 // externality is what the request costs those behind it. With u the seconds until a deployment has done the prompts before this one and c

@@ -91,7 +91,7 @@ func TestObjectives(t *testing.T) {
 			{ID: "soon", Weight: 1, Forecast: route.Forecast{Wait: 0.1, Prefill: 0.2, Token: 0.05}},
 			{ID: "quick", Weight: 2, Forecast: route.Forecast{Wait: 0.9, Prefill: 0.2, Token: 0.01}},
 		}, 0)
-		r.Output = 100
+		r.Output, r.Answer = 900, 100
 		if got := s.Pick(r); got != want {
 			t.Errorf("%s, streamed %v: chose %d, want %d", objective, stream, got, want)
 		}
