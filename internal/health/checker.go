@@ -13,14 +13,16 @@ import (
 // Options of a Checker.
 type Options struct {
 	Router *route.Router
-	Done   func(Result) // is told of every probe that has ended, by several goroutines; must be quick. Nil: nobody
-	Seed   uint64       // decides when in the interval each target has its turn; another one for each process
+	Done   func(Result)  // is told of every probe that has ended, by several goroutines; must be quick. Nil: nobody
+	Heard  func(Hearing) // likewise of every question for an engine's signals
+	Seed   uint64        // decides when in the interval each target has its turn; another one for each process
 }
 
 // Checker probes what its plan says. All methods may be called concurrently.
 type Checker struct {
 	router *route.Router
 	done   func(Result)
+	heard  func(Hearing)
 	seed   uint64
 	poke   chan struct{} // something changed
 
@@ -33,14 +35,25 @@ type Checker struct {
 // key is the identity of a target: the same name at another URL is somebody else.
 type key struct {
 	name, url string
-	page      bool
+	question  question
 }
 
-// target is a page or a deployment with what is remembered of it. It is guarded by Checker.mu.
+// question is what a target is asked for.
+type question byte
+
+const (
+	prompted question = iota
+	healthPage
+	signals
+)
+
+// target is an endpoint, or a deployment there, with what is remembered of it. It is guarded by Checker.mu.
 type target struct {
 	endpoint   *Endpoint
-	deployment *Deployment // nil: the page of the endpoint
+	deployment *Deployment   // of completions
+	interval   time.Duration // from one turn to the next
 	due        time.Time
+	page       int       // which of its kind's signalPages is asked
 	asked      time.Time // the last time that it was not skipped
 	failures   int       // pages in a row that complained
 	verdict    Verdict
@@ -53,7 +66,11 @@ func New(o Options) *Checker {
 	if done == nil {
 		done = func(Result) {}
 	}
-	return &Checker{router: o.Router, done: done, seed: o.Seed, poke: make(chan struct{}, 1), plan: &Plan{}, targets: map[key]*target{}, running: map[key]bool{}}
+	heard := o.Heard
+	if heard == nil {
+		heard = func(Hearing) {}
+	}
+	return &Checker{router: o.Router, done: done, heard: heard, seed: o.Seed, poke: make(chan struct{}, 1), plan: &Plan{}, targets: map[key]*target{}, running: map[key]bool{}}
 }
 
 // Set replaces the plan. Targets that stay keep their turns, unless the interval changed. What was found of one that left is
@@ -63,28 +80,31 @@ func (c *Checker) Set(p *Plan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := map[key]*target{}
-	add := func(k key, e *Endpoint, d *Deployment) {
+	add := func(k key, interval time.Duration, e *Endpoint, d *Deployment) {
+		if interval <= 0 {
+			return
+		}
 		t := c.targets[k]
 		if t == nil {
 			t = &target{}
 		}
-		if t.due.IsZero() || p.Interval != c.plan.Interval {
-			t.due = now.Add(c.turn(k, p.Interval))
+		if t.interval != interval {
+			t.interval, t.due = interval, now.Add(c.turn(k, interval))
 		}
 		t.endpoint, t.deployment = e, d
 		next[k] = t
 	}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
-		if p.Interval <= 0 {
-			break
-		}
 		if pages[e.Kind.Name] != "" {
-			add(key{e.Name, e.URL, true}, e, nil)
+			add(key{e.Name, e.URL, healthPage}, p.Interval, e, nil)
+		}
+		if signalPages[e.Kind.Name] != nil {
+			add(key{e.Name, e.URL, signals}, p.Signals, e, nil)
 		}
 		for j := range e.Deployments {
 			if d := &e.Deployments[j]; d.Ask && p.Prompt != "" {
-				add(key{d.ID, e.URL, false}, e, d)
+				add(key{d.ID, e.URL, prompted}, p.Interval, e, d)
 			}
 		}
 	}
@@ -99,12 +119,14 @@ func (c *Checker) Set(p *Plan) {
 
 // retract takes back what the Router was told of a target.
 func (c *Checker) retract(now time.Time, k key, e *Endpoint) {
-	if !k.page {
+	switch k.question {
+	case prompted:
 		c.router.Probed(now, k.name, route.Probe{Ended: true})
-		return
-	}
-	for i := range e.Deployments {
-		c.router.Probed(now, e.Deployments[i].ID, route.Probe{Page: true})
+	case healthPage:
+		for i := range e.Deployments {
+			c.router.Probed(now, e.Deployments[i].ID, route.Probe{Page: true})
+		}
+	case signals: // they fade
 	}
 }
 
@@ -118,8 +140,8 @@ func (c *Checker) turn(k key, interval time.Duration) time.Duration {
 	h.Write([]byte(k.name))
 	h.Write([]byte{0})
 	h.Write([]byte(k.url))
-	if k.page {
-		h.Write([]byte{1})
+	if k.question != prompted {
+		h.Write([]byte{byte(k.question)})
 	}
 	x := h.Sum64() // its high bits differ little for names that do
 	x ^= x >> 32
@@ -165,26 +187,46 @@ func (c *Checker) round(ctx context.Context, now time.Time, probes *sync.WaitGro
 	defer c.mu.Unlock()
 	p := c.plan
 	var fleet *fleet
-	wait := idle
+	wait, shortest := idle, time.Duration(idle)
 	for k, t := range c.targets {
+		shortest = min(shortest, t.interval)
 		if c.running[k] {
 			continue // its end wakes us
 		}
 		if !t.due.After(now) {
-			t.due = t.due.Add(p.Interval * (now.Sub(t.due)/p.Interval + 1))
-			if fleet == nil {
+			t.due = t.due.Add(t.interval * (now.Sub(t.due)/t.interval + 1))
+			if k.question != signals && fleet == nil {
 				fleet = look(c.router.View(now))
 			}
-			if fleet.wants(now, p, t) {
+			if k.question == signals && !c.router.Out(t.scope()) || k.question != signals && fleet.wants(now, p, t) {
 				c.running[k], t.asked = true, now
-				e, d := t.endpoint, t.deployment
-				probes.Go(func() { c.probe(ctx, p, k, e, d) }) // ends by its timeout or with ctx
+				e, d, page := t.endpoint, t.deployment, t.page
+				probes.Go(func() { // ends by its timeout or with ctx
+					if k.question == signals {
+						c.hear(ctx, k, e, page)
+					} else {
+						c.probe(ctx, p, k, e, d)
+					}
+				})
 				continue
 			}
 		}
 		wait = min(wait, t.due.Sub(now))
 	}
-	return max(wait, min(coarsest, p.Interval/rounds), time.Millisecond)
+	return max(wait, min(coarsest, shortest/rounds), time.Millisecond)
+}
+
+func (t *target) scope() route.Scope {
+	return route.Scope{Kind: route.EndpointScope, Name: t.endpoint.Name, URL: t.endpoint.URL}
+}
+
+// ended takes a question off those that run and returns its target, nil if nobody wants to know any more. Guarded by c.mu.
+func (c *Checker) ended(ctx context.Context, k key) *target {
+	delete(c.running, k)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return c.targets[k]
 }
 
 // probe asks one target and reports what came of it.
@@ -195,15 +237,14 @@ func (c *Checker) probe(ctx context.Context, p *Plan, k key, e *Endpoint, d *Dep
 	} else {
 		r = p.ask(ctx, e, d)
 	}
-	r.Page, r.Name = k.page, k.name
+	r.Page, r.Name = k.question == healthPage, k.name
 	c.mu.Lock()
-	delete(c.running, k)
-	t := c.targets[k]
-	if t == nil || ctx.Err() != nil {
+	t := c.ended(ctx, k)
+	if t == nil {
 		c.mu.Unlock()
 		return
 	}
-	if k.page {
+	if r.Page {
 		t.believe(p, &r)
 	}
 	r.Before = t.verdict

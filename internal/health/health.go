@@ -1,6 +1,7 @@
 // Package health asks deployments and endpoints whether they are well, where the operator wants that: by the health
 // pages of known engines, which cost nothing, and by short streamed completions, which do. What it finds goes to
-// route.Router.Probed, which weighs it against what requests say.
+// route.Router.Probed, which weighs it against what requests say. It also reads what engines tell of their load and the size of their
+// caches, for route.Router.Signal.
 package health
 
 import (
@@ -23,7 +24,9 @@ type Plan struct {
 	Expect    *regexp.Regexp // what the answer must match; nil takes any
 	// PageFailures is how many pages in a row must complain before they are believed.
 	PageFailures int
-	Endpoints    []Endpoint
+	// Signals is from one question for an engine's load to the next; 0 asks none. Longer where the answer takes long.
+	Signals   time.Duration
+	Endpoints []Endpoint
 }
 
 // Endpoint is a base URL and what is served there.

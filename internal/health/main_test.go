@@ -142,8 +142,9 @@ type world struct {
 	fakes   map[string]*fake
 	stop    func()
 
-	mu      sync.Mutex
-	results []Result
+	mu       sync.Mutex
+	results  []Result
+	hearings []Hearing
 }
 
 func scope(name string) route.Scope {
@@ -183,6 +184,10 @@ func newWorld(t *testing.T, names string) *world {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.results = append(w.results, r)
+	}, Heard: func(h Hearing) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.hearings = append(w.hearings, h)
 	}})
 	return w
 }

@@ -99,6 +99,7 @@ type charge struct {
 	prompt      int     // tokens
 	seconds     float64 // in the deployment's line; 0 = not, or no more
 	ahead       float64 // seconds that the line said
+	load        float64 // seconds of Wait until the model is in memory
 	idle        bool    // nothing was in the line
 	beside      int     // requests that ran there
 	elsewhere   float64 // seconds to the first token that were forecast where it would come soonest, of the others; 0 = none could be chosen
@@ -141,7 +142,10 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c.idle = c.idle && o.wait == 0
 	c.Answers = max(0, n.inFlight-n.line.waiting) + int(math.Round(o.answers))
 	c.Others = o.wait
-	c.Wait = c.ahead*n.line.part() + c.Others
+	if c.Answers == 0 {
+		c.load = n.hint.loading(now)
+	}
+	c.Wait = c.ahead*n.line.part() + c.Others + c.load
 	if n.memory.holder < len(q.matches) {
 		found, most := q.matches[n.memory.holder], float64(max(prompt-1, 0)) // an engine always computes the last token
 		c.blocks = min(float64(found.Blocks)*c.blockTokens, most)
@@ -219,6 +223,10 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 	x := featuresOf(c.prompt-c.Cached, c.prompt, c.Answers)
 	if o.Reported && o.InputTokens > 0 {
 		x = featuresOf(bounded(o.InputTokens-o.CachedTokens), bounded(o.InputTokens), c.Answers)
+	}
+	if c.load > 0 { // the rest of it says nothing of prompts
+		n.hint.load.addOf(max(seconds-(c.Wait-c.load)-c.Prefill, 0), loadMemory)
+		return
 	}
 	n.line.learn(seconds-n.speed.of(now, &x)-c.Others, c.ahead)
 	if c.took > 0 {

@@ -14,6 +14,7 @@ type Signal struct {
 	Waiting     int       // requests that it has not begun with, NotTold = it does not say
 	KVUse       float64   // part of its KV cache that running requests hold, 0 to 1; NotTold = it does not say
 	CacheTokens int       // tokens that its cache holds, 0 = it does not say
+	Unloaded    bool      // the model is not in its memory: the next request waits until it is
 }
 
 // NotTold stands for numbers that an engine does not tell: unknown is neither idle nor busy.
@@ -30,6 +31,8 @@ const (
 	signalGone      = 20 * time.Second // after which it counts for nothing
 	contradiction   = 3                // times as many requests as there are
 	leastDispute    = 4                // requests: fewer, more or less, are on their way
+	loadPrior       = 5.0              // seconds that loading a model takes, before any was seen
+	loadMemory      = 4                // loads over which it is a mean
 	disputeFor      = 30 * time.Second // after which who contradicts is not believed, or believed again
 )
 
@@ -39,6 +42,7 @@ type hint struct {
 	waiting float64 // requests of others that waited then
 	answers float64 // and that were being worked on
 	fill    float64 // part of the cache, beyond what ours take
+	load    mean    // seconds that loading the model took
 
 	ignored bool      // it contradicts what we know
 	dispute time.Time // since when it is otherwise than ignored says, zero = it is not
@@ -64,6 +68,17 @@ func (h *hint) others(now time.Time, prompt float64) others {
 	half := func(life time.Duration) float64 { return math.Exp2(-float64(age) / float64(life)) }
 	running := half(runningHalfLife)
 	return others{half(waitingHalfLife) * max(h.waiting*prompt-age.Seconds(), 0), running * h.answers, running * h.fill}
+}
+
+// loading is how many seconds a request is expected to wait until the model is in memory.
+func (h *hint) loading(now time.Time) float64 {
+	switch {
+	case h == nil || !h.told.Unloaded || now.Sub(h.told.At) > signalGone:
+		return 0
+	case h.load.n == 0:
+		return loadPrior
+	}
+	return h.load.value
 }
 
 // size is how many tokens the cache holds, as was told last, 0 = never.

@@ -252,3 +252,40 @@ func TestSignalOfNobody(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestUnloadedModel: of two alike the one that has the model in memory is taken, and what loading takes is learned, and taken for nothing else.
+func TestUnloadedModel(t *testing.T) {
+	a, b := dep("a/m", Limits{}), dep("b/m", Limits{})
+	k := newTalk(t, a, b)
+	unloaded := func(d Deployment) {
+		s := Untold(k.now.Add(time.Minute))
+		s.Unloaded = true
+		k.r.Signal(s.At, endpointOf(d), d.Model, s)
+	}
+	for i := range 20 {
+		k.answer(k.ask(chain(100+i, 0, 30)), 0.5, 3000, 0)
+	}
+	for i := range 10 {
+		unloaded(a)
+		l := k.ask(chain(200+i, 0, 30))
+		if l.Deployment().ID != "b/m" {
+			t.Errorf("%d: %s is picked, which has to load the model first", i, l.Deployment().ID)
+		}
+		k.answer(l, 0.5, 3000, 0)
+	}
+	for i := range 10 {
+		unloaded(a)
+		unloaded(b)
+		l := k.ask(chain(300+i, 0, 30))
+		if f := chosen(l).Forecast; i > 5 && math.Abs(f.Wait+f.Prefill-30.5) > 1 {
+			t.Errorf("%d: forecast %+v, it takes 30.5 s", i, f)
+		}
+		k.answer(l, 30.5, 3000, 0)
+	}
+	l := k.ask(chain(400, 0, 30)) // a minute later nothing is said any more
+	if f := chosen(l).Forecast; math.Abs(f.Wait+f.Prefill-0.5) > 0.05 {
+		t.Errorf("forecast %+v, it takes 0.5 s", f)
+	}
+	k.answer(l, 0.5, 3000, 0)
+	mustBeIdle(t, k.r, k.now)
+}
