@@ -100,7 +100,7 @@ func New(c *config.Config, o Options) (*App, error) {
 		return nil, err
 	}
 	a.metrics, a.memory = metrics, newMemoryGuard(o.Logger)
-	a.checker = health.New(health.Options{Router: a.router, Done: a.probed, Seed: rand.Uint64()})
+	a.checker = health.New(health.Options{Router: a.router, Done: a.probed, Heard: a.heard, Seed: rand.Uint64()})
 	if a.listeners, err = newListeners(c, metrics, o.Logger); err != nil {
 		return nil, err
 	}

@@ -162,7 +162,7 @@ func (b *builder) deployment(e *config.Endpoint, model string, weight float64, l
 	}
 	return route.Deployment{
 		ID: deploymentID(e, model), Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
-		Domain: b.domainOf(e, ""),
+		Domain: b.domainOf(e, ""), Cache: b.reports[e.Name].KVTokens,
 		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens, RPM: limits.RPM, TPM: limits.TPM},
 		Scopes: b.scopes(e),
 	}

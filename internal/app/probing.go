@@ -13,15 +13,16 @@ import (
 	"evenkeel/internal/upstream"
 )
 
-// probing is what a generation probes: over connections beside those of requests, so that a deployment is not taken for
+// probing is what a generation probes, and whom it asks for load: over connections beside those of requests, so that a deployment is not taken for
 // ill because all that it may have are in use.
 func probing(g *Generation, reports map[string]discovery.Report, connections map[string]*upstream.Endpoint) *health.Plan {
 	c := g.fleet
 	h := &c.HealthChecks
 	p := &health.Plan{
 		Interval: h.Interval, Timeout: h.Timeout, Prompt: h.ProbePrompt, MaxTokens: h.ProbeMaxTokens, PageFailures: h.UnhealthyThreshold,
+		Signals: h.SignalInterval,
 	}
-	if p.Interval == 0 {
+	if p.Interval == 0 && p.Signals == 0 {
 		return p
 	}
 	if h.ProbeExpect != "" {
@@ -105,5 +106,21 @@ func (a *App) probed(r health.Result) {
 		log.Warn("cannot be probed: it refuses the probe as a request; its probes say nothing")
 	default:
 		log.Debug("a probe", "verdict", string(r.Verdict), "reason", r.Reason)
+	}
+}
+
+// heard takes a question for an engine's signals that has ended: into the metrics, and into the log if something changed.
+func (a *App) heard(h health.Hearing) {
+	a.metrics.Heard(h.Endpoint, string(h.Verdict))
+	log := a.logger.With("endpoint", h.Endpoint)
+	switch d := h.Dispute; {
+	case d != nil && d.Ignored:
+		log.Warn("what the engine says of its load contradicts what is in flight there, and is ignored until it does not",
+			"in_flight", d.InFlight, "says_running", d.Running, "says_waiting", d.Waiting)
+	case d != nil:
+		log.Info("what the engine says of its load is believed again")
+	}
+	if h.Changed {
+		log.Debug("signals of the engine", "verdict", string(h.Verdict), "reason", h.Reason)
 	}
 }

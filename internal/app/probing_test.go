@@ -313,13 +313,46 @@ func TestCase83GhostChecks(t *testing.T) {
 	stop()
 }
 
-// TestProbesOff: the default asks nobody anything that costs, or that nobody asked for.
+// TestProbesOff: the default asks nobody anything that costs, or whether it is well; without signals it asks nothing at all.
 func TestProbesOff(t *testing.T) {
 	e := engine(t, mock.Config{Models: []string{"m"}, OwnedBy: "vllm", Record: 1000})
 	w := start(t, parse(t, fmt.Sprintf("endpoints: {a: {url: %q}}\n", e.URL())))
 	w.serves("m")
 	p := probing(w.app.current.Load(), nil, nil)
-	if p.Interval != 0 || len(p.Endpoints) != 0 || pagesOf(e) != 0 {
+	if p.Interval != 0 || p.Signals != time.Second || len(p.Endpoints) != 1 || pagesOf(e) != 0 {
 		t.Errorf("planned: %+v; %d pages", p, pagesOf(e))
+	}
+	w = start(t, parse(t, fmt.Sprintf("health_checks: {signal_interval: 0s}\nendpoints: {a: {url: %q}}\n", e.URL())))
+	w.serves("m")
+	if p := probing(w.app.current.Load(), nil, nil); p.Signals != 0 || len(p.Endpoints) != 0 {
+		t.Errorf("planned without signals: %+v", p)
+	}
+}
+
+// TestSignals: what an engine says of itself is known to the router, to /admin/deployments and to the metrics, with its credential asked for.
+func TestSignals(t *testing.T) {
+	e := engine(t, mock.Config{Models: []string{"m"}, OwnedBy: "vllm", Record: 1000, KVTokens: 70_000})
+	w := start(t, parse(t, "health_checks: {signal_interval: 100ms}\n"+fmt.Sprintf("endpoints: {a: {url: %q, api_key: '${UPSTREAM_KEY}'}}\n", e.URL())))
+	w.serves("m")
+	w.await("it says how large its cache is", func() bool { return w.find("a/m").Signal.CacheTokens > 60_000 })
+	if s := w.find("a/m").Signal; s.Running != 0 || s.Waiting != 0 || s.KVUse != 0 {
+		t.Errorf("an idle engine: %+v", s)
+	}
+	for _, r := range e.Requests() {
+		if r.Path == "/metrics" && (r.Header.Get("User-Agent") == "evenkeel-probe" && r.Header.Get("Authorization") != "Bearer "+upstreamKey) {
+			t.Errorf("asked with %v", r.Header)
+		}
+	}
+	w.await("the metrics tell of it", func() bool {
+		_, running := w.series("evenkeel_engine_requests", `deployment="a/m"`, `state="running"`)
+		_, ages := w.series("evenkeel_signal_age_seconds", `deployment="a/m"`)
+		return running == 1 && ages == 1 && w.metric("evenkeel_signal_reads_total", `endpoint="a"`, `result="ok"`) > 1
+	})
+	if err := e.SetFault(mock.Fault{Kind: "status", Status: 500}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("it answers requests with errors, and still says what it has", func() bool { return w.chat("m").status == http.StatusInternalServerError })
+	if state := w.find("a/m").Signal; state.At.IsZero() {
+		t.Errorf("%+v", state)
 	}
 }

@@ -20,6 +20,8 @@ type HealthChecks struct {
 	// UnhealthyThreshold probes that fail in a row open, HealthyThreshold that succeed in a row close.
 	UnhealthyThreshold int `yaml:"unhealthy_threshold"`
 	HealthyThreshold   int `yaml:"healthy_threshold"`
+	// SignalInterval is from one question for an engine's load to the next; 0 asks none. It costs an engine the answer alone.
+	SignalInterval time.Duration `yaml:"signal_interval"`
 
 	// Window is what the results of requests are counted over. Before it holds MinRequests, no rate opens anything.
 	Window             time.Duration  `yaml:"window"`
@@ -58,7 +60,7 @@ const shortestProbeInterval = 100 * time.Millisecond
 
 func defaultHealthChecks() HealthChecks {
 	return HealthChecks{
-		Timeout: 3 * time.Second, ProbeMaxTokens: 16, UnhealthyThreshold: 3, HealthyThreshold: 2,
+		Timeout: 3 * time.Second, ProbeMaxTokens: 16, UnhealthyThreshold: 3, HealthyThreshold: 2, SignalInterval: time.Second,
 		Window: 30 * time.Second, MinRequests: 10, ErrorRateThreshold: 0.5,
 		CircuitBreaker: CircuitBreaker{TripAfter: 5, ResetAfter: 30 * time.Second, LongestReset: 300 * time.Second},
 		SlowStart:      60 * time.Second, MaxEjection: 0.5, TTFTOpen: 30 * time.Second,
@@ -85,6 +87,9 @@ func (h *HealthChecks) complete(written func(keys ...string) bool) {
 func (v *validator) healthChecks(at *path, h HealthChecks) {
 	if h.Interval != 0 && h.Interval < shortestProbeInterval {
 		v.fail(at.key("interval"), "must be 0, for no probes, or at least %s, is %s", shortestProbeInterval, h.Interval)
+	}
+	if h.SignalInterval != 0 && h.SignalInterval < shortestProbeInterval {
+		v.fail(at.key("signal_interval"), "must be 0, to ask engines for no load, or at least %s, is %s", shortestProbeInterval, h.SignalInterval)
 	}
 	for _, d := range []struct {
 		key   string

@@ -98,7 +98,7 @@ func TestGoodFile(t *testing.T) {
 		Queue: Queue{MaxWaiting: 0},
 		HealthChecks: HealthChecks{
 			Interval: 15 * time.Second, Timeout: 2 * time.Second, ProbePrompt: "ready?", ProbeMaxTokens: 3, ProbeExpect: "(?i)yes",
-			UnhealthyThreshold: 4, HealthyThreshold: 5, Window: 20 * time.Second, MinRequests: 6, ErrorRateThreshold: 0.05,
+			UnhealthyThreshold: 4, HealthyThreshold: 5, SignalInterval: 500 * time.Millisecond, Window: 20 * time.Second, MinRequests: 6, ErrorRateThreshold: 0.05,
 			CircuitBreaker: CircuitBreaker{TripAfter: 10, ResetAfter: time.Minute, LongestReset: 10 * time.Minute},
 			SlowStart:      45 * time.Second, MaxEjection: 0.25, PanicThresholdPercent: 20,
 			TTFTThreshold: 800 * time.Millisecond, TTFTOpen: 20 * time.Second,

@@ -39,7 +39,8 @@ func testView() route.View {
 		Deployments: []route.DeploymentView{
 			{ID: "gpu-1/m", Endpoint: "gpu-1", URL: "http://user:hunter2@10.0.0.1:8000/v1?key=hunter2#hunter2", Model: "m", Member: true, Weight: 1, InFlight: 3,
 				Limits: route.Limits{InFlight: 8, Tokens: 100000}, Tokens: 4100, Work: 3000, TTFT: 310 * time.Millisecond, ServedModel: "org/m",
-				Totals: route.Totals{Picks: 1200, Successes: 1190, Faults: 4, Neutral: 6}},
+				Totals: route.Totals{Picks: 1200, Successes: 1190, Faults: 4, Neutral: 6},
+				Signal: route.Signal{At: start.Add(-1500 * time.Millisecond), Running: 5, Waiting: route.NotTold, KVUse: 0.25, CacheTokens: 432_000}},
 			{ID: "gpu-2/m", Endpoint: "gpu-2", URL: "http://10.0.0.2:8000", Model: "m", Member: true, Weight: 0.5, Breaker: open},
 			{ID: "gpu-3/m", Endpoint: "gpu-3", URL: "%", Model: "m", Member: true, Weight: 1, Breaker: route.BreakerView{State: route.HalfOpen, Reason: "reset"}},
 			{ID: "gpu-4/m", Endpoint: "gpu-4", Model: "m", Member: true},

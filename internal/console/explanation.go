@@ -94,9 +94,10 @@ type Outlook struct {
 // Forecast is what was expected of a deployment for this request.
 type Forecast struct {
 	CachedTokens   int     `json:"cached_tokens"`
-	WaitSeconds    float64 `json:"wait_seconds"`    // until it has done the prompts before
-	PrefillSeconds float64 `json:"prefill_seconds"` // for this one
-	Answers        int     `json:"answers"`         // that it was producing
+	WaitSeconds    float64 `json:"wait_seconds"`             // until it has done the prompts before
+	OthersSeconds  float64 `json:"others_seconds,omitempty"` // of these, for prompts of others, as its engine says
+	PrefillSeconds float64 `json:"prefill_seconds"`          // for this one
+	Answers        int     `json:"answers"`                  // that it was producing
 	CacheShare     float64 `json:"cache_share,omitempty"`
 	TokenSeconds   float64 `json:"token_seconds"`     // between tokens of its answer
 	Dollars        float64 `json:"dollars,omitempty"` // that the request costs there
@@ -225,7 +226,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 			P95Seconds: finite(c.P95), Penalty: c.Penalty,
 		}
 		if f := c.Forecast; f != (route.Forecast{}) {
-			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Prefill), f.Answers, f.Fill, finite(f.Token), finite(f.Dollars)}
+			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Prefill), f.Answers, f.Fill, finite(f.Token), finite(f.Dollars)}
 		}
 		if c.Share < 1 {
 			v.Share = c.Share

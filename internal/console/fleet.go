@@ -56,6 +56,7 @@ type Deployment struct {
 	Breaker       Breaker  `json:"breaker"`
 	Recent        Results  `json:"recent"`
 	Totals        Totals   `json:"totals"`
+	Signal        *Signal  `json:"signal,omitempty"` // what its engine said last
 }
 
 // Results counts those of the last while (health_checks.window).
@@ -122,6 +123,7 @@ func describe(v route.View, unlisted func(endpoint, model string) bool, now time
 			Limits:   Limits(d.Limits), InFlight: d.InFlight, Tokens: d.Tokens, WorkTokens: d.Work, TTFTSeconds: d.TTFT.Seconds(),
 			P95Seconds: d.P95.Seconds(), Domain: d.Domain, FullFor: round3(d.FullFor.Seconds()), Fingerprint: d.Fingerprint, Changes: d.Drifts,
 			Breaker: describeBreaker(&d.Breaker), Recent: Results{d.Recent.OK, d.Recent.Failed, d.Recent.Limited}, Totals: Totals(d.Totals),
+			Signal: describeSignal(now, d),
 		}
 		if d.Foresight.Answers > 0 {
 			described.ForecastError = &d.Foresight.Error

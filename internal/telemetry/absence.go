@@ -53,6 +53,7 @@ func (m *Metrics) forget(view *route.View) {
 	m.hedges.each(func(k hedgeKey) { seen(k.model) })
 	m.attempts.each(func(k attemptKey) { names[name{false, k.deployment}] = false })
 	m.probes.each(func(k probeKey) { names[name{false, k.name}] = false })
+	m.hearings.each(func(k hearingKey) { names[name{false, k.endpoint}] = false })
 	for i := range view.Deployments {
 		names[name{false, view.Deployments[i].ID}] = true
 	}
@@ -80,4 +81,5 @@ func (m *Metrics) forget(view *route.View) {
 	m.probes.forget(func(k probeKey) bool { return probed(k.name) })
 	m.probeTokens.forget(func(k probeTokenKey) bool { return probed(k.deployment) })
 	m.probeTTFT.forget(probed)
+	m.hearings.forget(func(k hearingKey) bool { return probed(k.endpoint) })
 }

@@ -40,12 +40,15 @@ func TestDocsAreUpToDate(t *testing.T) {
 // The documentation is made from families; this holds families against what is really exposed.
 func TestDocsCoverWhatIsExposed(t *testing.T) {
 	w := &world{models: []string{"large"}, view: route.View{
-		Deployments: []route.DeploymentView{{ID: "gpu-1/large", Foresight: route.Foresight{Answers: 1, Choices: 1}}}, Waiting: map[string]int{"large": 1},
+		Deployments: []route.DeploymentView{{
+			ID: "gpu-1/large", Member: true, Foresight: route.Foresight{Answers: 1, Choices: 1}, Signal: route.Signal{At: start},
+		}}, Waiting: map[string]int{"large": 1},
 	}}
 	m := newMetrics(t, w)
 	m.Observe(failedOver(), time.Millisecond)
 	m.Observe(hedgedFallback(), 0)
 	m.Probed(Probe{Name: "gpu-1/large", Result: "ok", TTFT: time.Second, Input: 9, Output: 3})
+	m.Heard("gpu-1", "ok")
 	m.Listener("data").Certificate(time.Now())
 	m.Listener("data").CertificateReloaded(true)
 	gathered, err := m.registry.Gather()

@@ -175,6 +175,41 @@ var (
 		query:   `sum by (name) (rate(evenkeel_probes_total{result="failed"}[10m])) / sum by (name) (rate(evenkeel_probes_total[10m])) > 0.5`,
 		answers: "whose probes mostly fail",
 	}
+	engineRequests = &family{
+		name: "evenkeel_engine_requests", kind: gauge, unit: "requests",
+		help:    "What the engine behind a deployment says it has, of all its clients, as heard last. What it does not say has no series. Read at scrape time.",
+		labels:  []label{deployment, {"state", "`running`, `waiting`"}},
+		query:   `sum by (deployment) (evenkeel_engine_requests) - on (deployment) evenkeel_in_flight > 5`,
+		answers: "where others send many requests too",
+	}
+	engineKVUse = &family{
+		name: "evenkeel_engine_kv_cache_use", kind: gauge, unit: "share",
+		help:    "Part of its KV cache that running requests hold, as the engine behind a deployment said last. Read at scrape time.",
+		labels:  []label{deployment},
+		query:   `max_over_time(evenkeel_engine_kv_cache_use[10m]) > 0.9`,
+		answers: "whose cache was nearly full",
+	}
+	signalAge = &family{
+		name: "evenkeel_signal_age_seconds", kind: gauge, unit: "seconds",
+		help:    "How old what the engine behind a deployment said last is. Who never said anything has no series. Read at scrape time.",
+		labels:  []label{deployment},
+		query:   `evenkeel_signal_age_seconds > 30`,
+		answers: "who says nothing any more",
+	}
+	signalIgnored = &family{
+		name: "evenkeel_signal_ignored", kind: gauge, unit: "0 or 1",
+		help:    "1 while what the engine says is ignored, since it contradicted what is in flight there for 30 s. Read at scrape time.",
+		labels:  []label{deployment},
+		query:   `max_over_time(evenkeel_signal_ignored[1h]) > 0`,
+		answers: "whose signals were not believed",
+	}
+	signalReads = &family{
+		name: "evenkeel_signal_reads_total", kind: counter, unit: "reads",
+		help:    "Questions to engines for their load, that were answered or not.",
+		labels:  []label{{"endpoint", "name of an endpoint"}, {"result", "`ok`, `failed`, `unknown` (there is no such page)"}},
+		query:   `sum by (endpoint) (rate(evenkeel_signal_reads_total{result="failed"}[10m])) > 0`,
+		answers: "who does not answer",
+	}
 	probeTokens = &family{
 		name: "evenkeel_probe_tokens_total", kind: counter, unit: "tokens",
 		help:    "Tokens that probes cost, as the engine reports them, else estimated. They are not in evenkeel_tokens_total.",
@@ -293,8 +328,8 @@ var (
 
 // families lists all metrics, in the order of the documentation.
 var families = []*family{
-	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, fallbacks, hedges, waste, breakerState, breakerOpenings, probes, probeTokens, probeTTFT, servedChanges,
-	forecastError, regret, overhead,
+	requests, ttft, itl, inFlight, queueDepth, tokens, attempts, fallbackDepth, fallbacks, hedges, waste, breakerState, breakerOpenings, probes, probeTokens, probeTTFT,
+	engineRequests, engineKVUse, signalAge, signalIgnored, signalReads, servedChanges, forecastError, regret, overhead,
 	bodyBytes, memoryShortage, connections, refusedConnections, certExpiry, certReload, traced, buildInfo, reloadOK, reloadTime,
 }
 

@@ -12,6 +12,7 @@ type fleet struct {
 	inFlight, queueDepth                         *prometheus.Desc
 	breakerState, breakerOpenings, servedChanges *prometheus.Desc
 	forecastError, regret                        *prometheus.Desc
+	signals                                      signals
 }
 
 func newFleet(m *Metrics) *fleet {
@@ -19,6 +20,7 @@ func newFleet(m *Metrics) *fleet {
 		metrics: m, inFlight: inFlight.desc(), queueDepth: queueDepth.desc(),
 		breakerState: breakerState.desc(), breakerOpenings: breakerOpenings.desc(), servedChanges: servedChanges.desc(),
 		forecastError: forecastError.desc(), regret: regret.desc(),
+		signals: newSignals(),
 	}
 }
 
@@ -31,6 +33,7 @@ func (f *fleet) Describe(out chan<- *prometheus.Desc) {
 	out <- f.servedChanges
 	out <- f.forecastError
 	out <- f.regret
+	f.signals.describe(out)
 }
 
 // Collect implements prometheus.Collector. The same name may stand for two things for a while, when an
@@ -89,4 +92,5 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	for id, x := range regrets {
 		out <- prometheus.MustNewConstMetric(f.regret, prometheus.GaugeValue, x, id)
 	}
+	f.signals.collect(f.metrics.options.Now(), &view, out)
 }

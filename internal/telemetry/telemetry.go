@@ -50,6 +50,7 @@ type Metrics struct {
 	absence  absence
 
 	probes      *children[probeKey, prometheus.Counter]
+	hearings    *children[hearingKey, prometheus.Counter]
 	probeTokens *children[probeTokenKey, prometheus.Counter]
 	probeTTFT   *children[string, prometheus.Observer]
 
@@ -148,6 +149,8 @@ func New(o Options) (*Metrics, error) {
 	m.probes = newChildren(probesVec, probeKey.labels)
 	m.probeTokens = newChildren(probeTokensVec, probeTokenKey.labels)
 	m.probeTTFT = newChildren(probeTTFTVec, func(deployment string) []string { return []string{deployment} })
+	hearingsVec := signalReads.counter()
+	m.hearings = newChildren(hearingsVec, hearingKey.labels)
 	fallbacksVec, hedgesVec, wasteVec := fallbacks.counter(), hedges.counter(), waste.counter()
 	m.fallbacks = newChildren(fallbacksVec, fallbackKey.labels)
 	m.hedges = newChildren(hedgesVec, hedgeKey.labels)
@@ -156,7 +159,7 @@ func New(o Options) (*Metrics, error) {
 
 	for _, c := range append(traceCounters(o.Trace), []prometheus.Collector{
 		requestsVec, depthVec, attemptsVec, ttftVec, itlVec, tokensVec, overheadVec, buildVec, okVec, timeVec,
-		probesVec, probeTokensVec, probeTTFTVec, fallbacksVec, hedgesVec, wasteVec, m.connections, m.refused, m.certExpiry, m.certReload,
+		hearingsVec, probesVec, probeTokensVec, probeTTFTVec, fallbacksVec, hedgesVec, wasteVec, m.connections, m.refused, m.certExpiry, m.certReload,
 		newFleet(m), bodyBytes.gaugeFunc(func() float64 { return float64(o.Bodies()) }), memoryShortage.gaugeFunc(func() float64 { return float64(o.Shortage()) }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}...) {
