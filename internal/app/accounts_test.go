@@ -251,7 +251,11 @@ func TestDecisionsRecompute(t *testing.T) {
 			for c := range 6 {
 				crowd.Go(func() {
 					for i := range 8 {
-						w.do(http.MethodPost, w.url+"/v1/chat/completions", body("m", fmt.Sprintf(`,"stream":%v,"max_tokens":%d`, (c+i)%2 == 0, 1+(7*c+i)%40)))
+						var session []string
+						if c%2 == 0 { // these are kept together
+							session = []string{"X-Session-Id", fmt.Sprint(c)}
+						}
+						w.do(http.MethodPost, w.url+"/v1/chat/completions", body("m", fmt.Sprintf(`,"stream":%v,"max_tokens":%d`, (c+i)%2 == 0, 1+(7*c+i)%40)), session...)
 						if c == 0 && i == 3 {
 							last.Kill()
 						}

@@ -260,9 +260,27 @@ func (b *builder) strategies() error {
 		if err != nil {
 			return err
 		}
-		pool.Strategy = built
+		pool.Strategy, pool.Affinity = built, affinity(b.affinityOf(name), built)
 	}
 	return nil
+}
+
+// affinityOf is the affinity that holds for a model.
+func (b *builder) affinityOf(model string) config.Affinity {
+	for i := range b.config.Models {
+		if m := &b.config.Models[i]; m.Name == model && m.Affinity != nil {
+			return *m.Affinity
+		}
+	}
+	return b.config.Affinity
+}
+
+func affinity(a config.Affinity, s route.Strategy) route.Affinity {
+	mode := map[string]route.AffinityMode{config.AffinitySession: route.SessionAffinity, config.AffinityPrefix: route.PrefixAffinity}[a.Mode]
+	if exact, ok := s.(route.Exact); a.Mode == config.AffinityAuto && !(ok && exact.Exact()) {
+		mode = route.PrefixAffinity
+	}
+	return route.Affinity{Mode: mode, SlowdownLimit: a.SlowdownLimit}
 }
 
 func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generation {
@@ -275,6 +293,11 @@ func (b *builder) proxy(endpoints map[string]*upstream.Endpoint) proxy.Generatio
 	if c.Hedge.Enabled {
 		g.Hedged = func(model string) bool { return len(c.Hedge.Models) == 0 || slices.Contains(c.Hedge.Models, model) }
 	}
+	byAddress := map[string]bool{}
+	for name := range b.pools {
+		byAddress[name] = b.affinityOf(name).ClientAddress
+	}
+	g.AddressSession = func(model string) bool { return byAddress[model] }
 	for _, x := range c.ExposeHeaders {
 		g.Expose.Deployment = g.Expose.Deployment || x == "deployment"
 		g.Expose.Attempts = g.Expose.Attempts || x == "attempts"

@@ -50,6 +50,7 @@ type Config struct {
 	Endpoints    []Endpoint   `yaml:"endpoints,named"`
 	Models       []Model      `yaml:"models,named"`
 	Strategy     Strategy     `yaml:"strategy"`
+	Affinity     Affinity     `yaml:"affinity"`
 	Deadlines    Deadlines    `yaml:"deadlines"`
 	Retry        Retry        `yaml:"retry"`
 	Hedge        Hedge        `yaml:"hedge"`
@@ -131,6 +132,8 @@ type Model struct {
 	FallbackChain []string `yaml:"fallback_chain"`
 	// Strategy is nil where the general one holds.
 	Strategy *Strategy `yaml:"strategy"`
+	// Affinity is nil where the general one holds; else it is in place of it.
+	Affinity *Affinity `yaml:"affinity"`
 }
 
 // Provider is one endpoint that serves a model.
@@ -219,7 +222,7 @@ type Trace struct {
 
 // Default returns the configuration that an empty file gives. It serves nothing yet.
 func Default() Config {
-	return Config{
+	c := Config{
 		Listen:       "127.0.0.1:8080",
 		Admin:        "127.0.0.1:8081",
 		Watch:        true,
@@ -242,6 +245,8 @@ func Default() Config {
 		Explain:      Explain{RingMiB: 16},
 		Trace:        Trace{MaxMiB: 256},
 	}
+	c.Affinity.setDefaults()
+	return c
 }
 
 func (e *Endpoint) setDefaults() { e.Weight = 1 }

@@ -118,14 +118,16 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, f field, at *path, depth 
 		p := reflect.New(v.Type().Elem())
 		d.strategy(n, p.Interface().(*Strategy), at, depth)
 		v.Set(p)
+	case v.Kind() == reflect.Pointer:
+		element := newElement(v.Type().Elem())
+		d.section(n, element, at, depth)
+		v.Set(element.Addr())
 	case v.Kind() == reflect.Interface:
 		if got := d.tree(n, at, depth); got != nil {
 			v.Set(reflect.ValueOf(got))
 		}
-	case isMap && n.Kind == yaml.ScalarNode && hasForm(v):
-		d.fail(n, at, "must be a map such as %s, is %s", v.Interface().(former).form(n.Value), describe(n))
 	case isMap && v.Kind() == reflect.Struct:
-		d.structure(n, v, at, depth)
+		d.section(n, v, at, depth)
 	case isMap:
 		d.named(n, v, at, depth)
 	case v.Kind() == reflect.Slice:
@@ -143,7 +145,14 @@ func mergeable(t reflect.Type, f field) bool {
 // former is a map that people write as text. form says how it is written, with what the text may have meant.
 type former interface{ form(text string) string }
 
-func hasForm(v reflect.Value) bool { return v.Type().Implements(reflect.TypeFor[former]()) }
+// section is structure for what people may write as text.
+func (d *decoder) section(n *yaml.Node, v reflect.Value, at *path, depth int) {
+	if f, ok := v.Interface().(former); ok && n.Kind == yaml.ScalarNode {
+		d.fail(n, at, "must be a map such as %s, is %s", f.form(n.Value), describe(n))
+		return
+	}
+	d.structure(n, v, at, depth)
+}
 
 // structure decodes a map over the fields of a struct.
 func (d *decoder) structure(n *yaml.Node, v reflect.Value, at *path, depth int) {

@@ -75,6 +75,8 @@ func walkSchema(v reflect.Value, prefix string, into map[string]reflect.Value) {
 		case field.Type() == typeSecret || field.Type() == typeStrategy:
 		case field.Kind() == reflect.Struct:
 			walkSchema(field, key+".", into)
+		case field.Kind() == reflect.Pointer && field.Type().Elem() != typeStrategy:
+			walkSchema(newElement(field.Type().Elem()), key+".", into)
 		case field.Kind() == reflect.Slice && field.Type().Elem().Kind() == reflect.Struct:
 			below := key + "[]."
 			if f.named {

@@ -93,9 +93,10 @@ func TestGoodFile(t *testing.T) {
 			Deadline: time.Minute, FirstToken: 1500 * time.Millisecond, BetweenTokens: 7 * time.Second,
 			Response: 2 * time.Minute, Connect: 250 * time.Millisecond,
 		},
-		Retry: Retry{MaxAttempts: 5, BudgetRatio: 0.25, BudgetMin: 3},
-		Hedge: Hedge{Enabled: true, BudgetRatio: 0.02, Models: []string{"small"}},
-		Queue: Queue{MaxWaiting: 0},
+		Retry:    Retry{MaxAttempts: 5, BudgetRatio: 0.25, BudgetMin: 3},
+		Hedge:    Hedge{Enabled: true, BudgetRatio: 0.02, Models: []string{"small"}},
+		Affinity: Affinity{Mode: "session", SlowdownLimit: 3, ClientAddress: true},
+		Queue:    Queue{MaxWaiting: 0},
 		HealthChecks: HealthChecks{
 			Interval: 15 * time.Second, Timeout: 2 * time.Second, ProbePrompt: "ready?", ProbeMaxTokens: 3, ProbeExpect: "(?i)yes",
 			UnhealthyThreshold: 4, HealthyThreshold: 5, SignalInterval: 500 * time.Millisecond, Window: 20 * time.Second, MinRequests: 6, ErrorRateThreshold: 0.05,
@@ -128,7 +129,7 @@ func TestGoodFile(t *testing.T) {
 				Strategy:      &Strategy{Name: "round_robin"},
 			},
 			{Name: "small"},
-			{Name: "chained", FallbackChain: []string{"vendor/big.model:tag"}, Strategy: &Strategy{Name: "p2c_ewma"}},
+			{Name: "chained", FallbackChain: []string{"vendor/big.model:tag"}, Strategy: &Strategy{Name: "p2c_ewma"}, Affinity: &Affinity{Mode: "none", SlowdownLimit: 2.5}},
 		},
 	}
 	got.reads, got.places, got.decoded = nil, nil, report{}
@@ -139,8 +140,8 @@ func TestGoodFile(t *testing.T) {
 testdata/good.yaml:45:64: accepted, not acted on by this version: context_window (2 places)
 testdata/good.yaml:45:86: accepted, not acted on by this version: supports
 testdata/good.yaml:51:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
-testdata/good.yaml:58:1: accepted, not acted on by this version: routing_rules
-testdata/good.yaml:63:1: accepted, not acted on by this version: profiles
+testdata/good.yaml:59:1: accepted, not acted on by this version: routing_rules
+testdata/good.yaml:64:1: accepted, not acted on by this version: profiles
 `
 	if got := lines(warnings); got != wantWarnings {
 		t.Errorf("warnings\n%swant\n%s", got, wantWarnings)

@@ -21,7 +21,11 @@ func (v *validator) models() {
 		v.name(at, m.Name, "")
 		v.providers(at.key("providers"), m, endpoints)
 		v.chain(at.key("fallback_chain"), m, models)
+		if m.Affinity != nil {
+			v.affinity(at.key("affinity"), *m.Affinity)
+		}
 	}
+	v.affinity((*path)(nil).key("affinity"), v.config.Affinity)
 	v.hedge((*path)(nil).key("hedge"), models)
 	v.sharedLimits()
 	v.products()

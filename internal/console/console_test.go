@@ -95,12 +95,12 @@ func TestRoutes(t *testing.T) {
 	f("/explain/last", 200, text, story, "Accept", "text/plain")
 	f("/explain/last", 200, asJSON, `"ttft_seconds": 0.398`, "Accept", "text/html,*/*;q=0.8")
 	f("/explain/last?format=xml", 400, asJSON, `format \"xml\" is not known: it is text or json`)
-	f("/explain/nobody", 404, asJSON, `no finished request \"nobody\" is known: 13 requests ended since the start; one that still runs is not among them`)
+	f("/explain/nobody", 404, asJSON, `no finished request \"nobody\" is known: 15 requests ended since the start; one that still runs is not among them`)
 	f("/explain/"+strings.Repeat("x", 5000), 404, asJSON, `xxx...\" is known`)
 	f("/explain/nobody?format=text", 404, text, `no finished request "nobody" is known`)
-	f("/explain", 200, asJSON, `"kept": 13`)
-	f("/explain?format=text", 200, text, "13 of 13 requests")
-	f("/explain?n=2&format=text", 200, text, "2 of 13 requests")
+	f("/explain", 200, asJSON, `"kept": 15`)
+	f("/explain?format=text", 200, text, "15 of 15 requests")
+	f("/explain?n=2&format=text", 200, text, "2 of 15 requests")
 	for _, n := range []string{"0", "-1", "1001", "x", "99999999999999999999"} {
 		f("/explain?n="+n, 400, asJSON, "it must be a number from 1 to 1000")
 	}

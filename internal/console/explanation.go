@@ -80,6 +80,7 @@ type Decision struct {
 	Panic        bool        `json:"panic,omitempty"` // so few were in use that breakers were passed over
 	Eligible     int         `json:"eligible"`
 	Outlook      *Outlook    `json:"outlook,omitempty"` // what was known of all deployments together
+	Home         *Home       `json:"home,omitempty"`    // where the session of the request, or the beginning of its prompt, was known to be
 	Candidates   []Candidate `json:"candidates"`
 	Omitted      []CutCount  `json:"omitted,omitempty"`
 }
@@ -89,6 +90,16 @@ type Outlook struct {
 	Rate           float64 `json:"requests_per_second"` // for each
 	PrefillSeconds float64 `json:"prefill_seconds"`     // of a prompt, in the mean
 	Error          float64 `json:"error"`               // of forecasts: the mean logarithm of what came over what was forecast, whichever way
+}
+
+// Home is where the session of a request, or the beginning of its prompt, was known to be, and whether it was kept there.
+type Home struct {
+	By          string  `json:"by"` // "session" or "prefix"
+	Deployment  string  `json:"deployment"`
+	CachedShare float64 `json:"cached_share"` // of the prompt, as it is thought
+	Slowdown    float64 `json:"slowdown"`     // how many times slower or busier than the others it was
+	Limit       float64 `json:"limit"`        // up to which requests are kept there
+	Left        string  `json:"left,omitempty"`
 }
 
 // Forecast is what was expected of a deployment for this request.
@@ -217,6 +228,9 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 	}
 	if o := d.Outlook; o != (route.Outlook{}) {
 		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Error)}
+	}
+	if h := d.Home; h.By != "" {
+		out.Home = &Home{h.By, h.Deployment, h.Share, finite(h.Slowdown), h.Limit, h.Left}
 	}
 	for i := range d.Candidates {
 		c := &d.Candidates[i]

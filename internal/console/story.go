@@ -147,7 +147,7 @@ func (e *Explanation) heading(s, before *step) string {
 	}
 	b.WriteString(clean(s.attempt.Deployment))
 	if s.decision != nil {
-		b.WriteString(", " + s.decision.why())
+		b.WriteString(", " + s.decision.why() + s.decision.Home.left())
 	}
 	return b.String()
 }
@@ -185,7 +185,12 @@ const fewCandidates = 5
 // why says what the choice rests on.
 func (d *Decision) why() string {
 	by := "chosen by " + clean(d.Strategy)
-	if d.Eligible == 1 {
+	switch kept := d.Home != nil && d.Home.Left == ""; {
+	case kept && d.Eligible == 1:
+		return "kept where " + d.Home.what() + " is"
+	case kept:
+		by += " of those that have " + d.Home.what()
+	case d.Eligible == 1:
 		return by + ": the only one eligible"
 	}
 	scored, equal := 0, 0

@@ -104,6 +104,35 @@ func failover() *exchange.Record {
 		attempt(3*ms, 4500*ms, second, answered))
 }
 
+// kept goes on where its session is, though another deployment has less to do.
+func kept() *exchange.Record {
+	d := decision(0, 0, "qwen3-32b", "gpu-1/qwen3-32b",
+		deployment("gpu-1/qwen3-32b", 5, 3410, .42, 80),
+		cut(deployment("gpu-2/qwen3-32b", 1, 812, .31, 64), route.CutAffinity, "", 0))
+	d.Home = route.Home{By: "session", Deployment: d.Chosen, Share: .85, Slowdown: 1.4, Limit: 2.275}
+	return request("req-kept", 4500*ms, exchange.Complete, 200, attempt(0, 4500*ms, d, answered))
+}
+
+// left finds its home too slow, goes to one of several that have the beginning of its prompt, then away from where it is not possible to stay.
+func left() *exchange.Record {
+	first := decision(0, 0, "qwen3-32b", "gpu-2/qwen3-32b",
+		deployment("gpu-2/qwen3-32b", 1, 812, .31, 64), deployment("gpu-3/qwen3-32b", 2, 900, .31, 64),
+		cut(deployment("gpu-1/qwen3-32b", 5, 3410, .92, 80), route.CutLeft, "", 0))
+	first.Home = route.Home{By: "session", Deployment: "gpu-1/qwen3-32b", Share: .85, Slowdown: 2.97, Limit: 2.275, Left: "slow"}
+	second := decision(3*ms, 1, "qwen3-32b", "gpu-3/qwen3-32b",
+		deployment("gpu-3/qwen3-32b", 2, 900, .31, 64), deployment("gpu-4/qwen3-32b", 3, 950, .31, 64),
+		cut(deployment("gpu-1/qwen3-32b", 5, 3410, .92, 80), route.CutAffinity, "", 0),
+		cut(deployment("gpu-2/qwen3-32b", 0, 0, .31, 64), route.CutOpen, "endpoint gpu-2", time.Second))
+	second.Home = route.Home{By: "prefix", Deployment: "gpu-3/qwen3-32b", Share: .62, Slowdown: 1.1, Limit: 1.93}
+	third := decision(6*ms, 2, "qwen3-32b", "gpu-4/qwen3-32b",
+		deployment("gpu-4/qwen3-32b", 3, 950, .31, 64),
+		cut(deployment("gpu-3/qwen3-32b", 0, 0, .31, 64), route.CutTried, "", 0))
+	third.Home = route.Home{By: "session", Deployment: "gpu-3/qwen3-32b", Left: "out"}
+	fault := route.Outcome{Verdict: route.DeploymentFault, Class: "connect", Fault: route.Unreachable, Detail: "connection refused"}
+	return request("req-left", 4500*ms, exchange.Complete, 200,
+		attempt(0, 3*ms, first, fault), attempt(3*ms, 6*ms, second, fault), attempt(6*ms, 4500*ms, third, answered))
+}
+
 // hedge takes long at first, and is answered by a second attempt beside that.
 func hedge() *exchange.Record {
 	first := decision(0, 0, "qwen3-32b", "gpu-2/qwen3-32b",
@@ -228,7 +257,7 @@ var stories = []struct {
 	name   string
 	record func() *exchange.Record
 }{
-	{"simple", simple}, {"failover", failover}, {"hedge", hedge}, {"queue_shed", queueShed}, {"all_out", allOut}, {"many", many}, {"cut_stream", cutStream}, {"cut_whole", cutWhole},
+	{"simple", simple}, {"failover", failover}, {"hedge", hedge}, {"kept", kept}, {"left", left}, {"queue_shed", queueShed}, {"all_out", allOut}, {"many", many}, {"cut_stream", cutStream}, {"cut_whole", cutWhole},
 	{"client_gone", clientGone}, {"fallback", fallback}, {"hostile", hostile}, {"unknown_model", unknownModel},
 }
 

@@ -28,6 +28,8 @@ var cutWords = map[route.Cut]string{
 	route.CutOnTrial:   "on trial, and this request has failed once already",
 	route.CutDegraded:  "degraded, and this request is not of its part",
 	route.CutSlowStart: "in slow start, and this request is not of its part",
+	route.CutAffinity:  "what this request continues is elsewhere",
+	route.CutLeft:      "slower or busier than affinity allows",
 }
 
 func cutText(cut string) string {

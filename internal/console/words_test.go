@@ -128,7 +128,7 @@ func TestEveryTermIsExplained(t *testing.T) {
 // The example in the documentation is what the program prints.
 func TestDocsShowWhatIsPrinted(t *testing.T) {
 	text := docs(t)
-	for _, name := range []string{"failover", "queue_shed", "hedge"} {
+	for _, name := range []string{"failover", "queue_shed", "hedge", "kept"} {
 		want, err := os.ReadFile("testdata/" + name + ".txt")
 		if err != nil {
 			t.Fatal(err)

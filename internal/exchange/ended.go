@@ -364,6 +364,8 @@ var cutWords = map[route.Cut]string{
 	route.CutOnTrial:   "on trial after failures",
 	route.CutDegraded:  "degraded",
 	route.CutSlowStart: "just back",
+	route.CutAffinity:  "not where it belongs",
+	route.CutLeft:      "slow or busy",
 }
 
 // unfit reports whether it is the request itself that keeps every deployment from it.

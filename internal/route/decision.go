@@ -26,6 +26,7 @@ type Decision struct {
 	Eligible int    // how many candidates were eligible; they come first in Candidates
 	RunTotal int64
 	Outlook  Outlook
+	Home     Home
 	Prompt   int // tokens the prompt was estimated at
 	Output   int // tokens that room is kept for: the request's own limit, else the mean that was learned
 	Answer   int // tokens that the answer is likely to have: that mean, as far as the limit lets it

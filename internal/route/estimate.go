@@ -132,6 +132,7 @@ type modelStats struct {
 	speed         speed // of all, as in node
 	decode        speed
 	outlook       outlook
+	sessions      sessions
 }
 
 type mean struct {

@@ -13,11 +13,17 @@ type verdict struct {
 	until time.Duration // for a cut that ends by time alone
 	share float64       // part of its usual traffic that it is to get
 	calm  bool          // of no cut: nothing is the matter with any of its breakers, nor was lately
+	home  uint8         // what it is to the request: see stay
 }
 
-// filter fills r.eligible and r.candidates (eligible first, then cut) and r.full.
+// filter finds who may serve a request: it fills r.eligible and r.candidates (eligible first, then cut) and r.full.
 func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint64) {
-	r.eligible, r.candidates, r.full, r.soonest = r.eligible[:0], r.candidates[:0], r.full[:0], 0
+	r.sift(now, p, q, tokens, sweep)
+	r.list(now, p)
+}
+
+// sift fills r.verdicts.
+func (r *Router) sift(now time.Time, p *pool, q *Query, tokens int, sweep uint64) {
 	r.panicking, r.part = p.panicking(now, &r.health), nil
 	r.verdicts = r.verdicts[:0]
 	left, special := 0, false
@@ -34,6 +40,11 @@ func (r *Router) filter(now time.Time, p *pool, q *Query, tokens int, sweep uint
 	if left > 1 && (special || len(q.Away) > 0 || q.Draw > 0) {
 		r.prefer(now, p, q)
 	}
+}
+
+// list fills the rest from r.verdicts.
+func (r *Router) list(now time.Time, p *pool) {
+	r.eligible, r.candidates, r.full, r.soonest = r.eligible[:0], r.candidates[:0], r.full[:0], 0
 	newcomer := p.newcomerTTFT(now)
 	for i := range p.members {
 		if m, v := &p.members[i], &r.verdicts[i]; v.cut == CutNone {

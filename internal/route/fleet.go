@@ -90,6 +90,7 @@ type PoolSpec struct {
 	Model       string
 	Deployments []Deployment
 	Strategy    Strategy
+	Affinity    Affinity
 }
 
 // pool is a PoolSpec bound to live state. Guarded by Router.mu.
@@ -102,7 +103,8 @@ type pool struct {
 	strain   strain
 	stats    *modelStats
 	fleet    fleetMedian
-	foresees bool  // see Foresighted
+	foresees bool // see Foresighted
+	affinity Affinity
 	runs     []run // the last one used first
 	picks    uint64
 }
@@ -148,9 +150,12 @@ func (r *run) isOf(eligible []*member) bool {
 }
 
 // run returns the run of a set of members and makes it the last one used, or nil if there are too many to
-// remember this one: runs cut short after a pick or two would favour the heavy.
-func (p *pool) run(eligible []*member) *run {
+// remember this one (runs cut short after a pick or two would favour the heavy) or if it was chosen for the request's sake.
+func (p *pool) run(eligible []*member, kept bool) *run {
 	p.picks++
+	if kept {
+		return nil
+	}
 	at := 0
 	for at < len(p.runs) && !p.runs[at].isOf(eligible) {
 		at++

@@ -62,7 +62,8 @@ type Lease struct {
 	nmarks int
 
 	begun  time.Time
-	unused bool // nobody took it
+	pick   uint64 // Router.picks
+	unused bool   // nobody took it
 
 	uncached int           // tokens of the prompt that no cache holds
 	load     int           // requests in flight there when it began
@@ -230,6 +231,7 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 			l.compareWhole(now, o)
 		}
 		l.learnServed(o)
+		l.keepSession()
 	case DeploymentFault:
 		n.totals.Faults++
 		if o.Fault != RateLimited && o.Fault != Loading && !late { // those end by a time that is known
@@ -299,6 +301,15 @@ func (l *Lease) learnSpeed(now time.Time, o *Outcome, first time.Duration, late 
 	n.pace.add(now, seconds, uncached, l.load)
 	if down && !b.tripped && l.router.maySpare(n) {
 		b.trip(now, h, RuleSlow, "slow", &n.unit)
+	}
+}
+
+// keepSession notes that the session of the request is here. Of one that came for the deployment's sake and not its own, the session stays
+// where it is: what gets a part of its traffic would not keep it.
+func (l *Lease) keepSession() {
+	id, s := l.facts.Session, &l.pool.stats.sessions
+	if id != 0 && l.pool.affinity.Mode != NoAffinity && !(l.decision.Trial && s.at(id) != nil) {
+		s.served(id, l.node, l.pick)
 	}
 }
 

@@ -41,6 +41,7 @@ type Router struct {
 	panicking  bool
 	calm       bool    // nothing is the matter with any breaker of those who are eligible, nor was lately
 	part       *member // see apportion
+	home       Home    // see stay
 	round      Round
 	soonest    time.Duration // until a limit per minute has room for who was looked at last, 0 = none has to be waited for
 	timely     int           // waiters with a deadline
@@ -135,6 +136,9 @@ func validate(specs []PoolSpec) error {
 		if s.Strategy == nil {
 			return fmt.Errorf("model %q has no strategy", s.Model)
 		}
+		if l := s.Affinity.SlowdownLimit; l != 0 && !(l >= 1) {
+			return fmt.Errorf("model %q has the slowdown limit %v, which is below 1", s.Model, l)
+		}
 		ids := make(map[string]bool, len(s.Deployments))
 		for i := range s.Deployments {
 			d := &s.Deployments[i]
@@ -198,6 +202,10 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 	}
 	if t, ok := s.Strategy.(Steady); ok {
 		p.steady = t.Steady()
+	}
+	if !p.foresees && !p.steady {
+		p.affinity = s.Affinity
+		p.affinity.SlowdownLimit = cmp.Or(s.Affinity.SlowdownLimit, DefaultSlowdownLimit)
 	}
 	lastPicks, warm := map[*node]uint64{}, false
 	old := r.pools[s.Model]
@@ -350,7 +358,12 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		return nil, r.bare(now, &q, NoModel)
 	}
 	prompt, output := p.stats.promptTokens(q.Facts), p.stats.outputTokens(q.Facts)
-	r.filter(now, p, &q, prompt+output, sweep)
+	r.sift(now, p, &q, prompt+output, sweep)
+	ahead, kept := r.ahead(now, p), false
+	if r.home = (Home{}); p.affinity.Mode != NoAffinity && ahead == nil {
+		kept = r.stay(now, p, &q, prompt, output)
+	}
+	r.list(now, p)
 	if len(r.eligible) == 0 {
 		d := &Decision{}
 		r.describe(d, now, p, &q, prompt, output, -1)
@@ -366,24 +379,26 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Prompt: prompt, Output: output,
 		Answer: p.stats.answerTokens(q.Facts), Outlook: p.stats.outlook.of(len(p.members))}
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
-	run := p.run(r.eligible)
+	run := p.run(r.eligible, kept)
 	if run != nil {
 		r.round.RunTotal = run.total
 		for i := range r.eligible {
 			r.candidates[i].RunPicks = run.picks[i]
 		}
 	}
-	i, trial := r.ahead(now), true
-	if i < 0 {
-		i, trial = p.strategy.Pick(&r.round), false
+	i := 0
+	if ahead != nil {
+		i = slices.Index(r.eligible, ahead)
+	} else {
+		i = p.strategy.Pick(&r.round)
 	}
-	if p.foresees && !trial {
+	if p.foresees && ahead == nil {
 		r.charges[i].elsewhere = r.elsewhere(i)
 	}
 	l := r.reserve(now, p, &q, i, prompt, output)
 	r.describe(l.decision, now, p, &q, prompt, output, i)
-	l.decision.Outlook = r.round.Outlook
-	l.decision.RunTotal, l.decision.Trial = r.round.RunTotal, trial
+	l.decision.Outlook, l.decision.Home = r.round.Outlook, r.home
+	l.decision.RunTotal, l.decision.Trial = r.round.RunTotal, ahead != nil
 	if run != nil {
 		run.picks[i]++
 		run.total++
@@ -391,17 +406,17 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	return l, nil
 }
 
-// ahead returns the candidate that goes before any that the strategy would choose, -1 if there is none: who waits for
+// ahead returns the member that goes before any that the strategy would choose, nil if there is none: who waits for
 // its trial, since who is never tried never comes back, or who gets a part of its traffic, if the request is of that.
-func (r *Router) ahead(now time.Time) int {
-	i := -1
+func (r *Router) ahead(now time.Time, p *pool) *member {
 	if !r.panicking && !r.calm {
-		i = slices.IndexFunc(r.eligible, func(m *member) bool { return m.node.onTrial(now) })
+		for i := range r.verdicts {
+			if r.verdicts[i].cut == CutNone && p.members[i].node.onTrial(now) {
+				return &p.members[i]
+			}
+		}
 	}
-	if i < 0 && r.part != nil {
-		i = slices.Index(r.eligible, r.part)
-	}
-	return i
+	return r.part
 }
 
 // mustWait reports whether nobody can serve q during this sweep, but somebody could if there were room.
@@ -459,8 +474,11 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, chosen, prompt, outpu
 	n.work += l.work
 	n.ahead += prompt
 	r.picks++
-	m.lastPick, m.turn = r.picks, p.picks
+	m.lastPick, m.turn, l.pick = r.picks, p.picks, r.picks
 	n.totals.Picks++
+	if p.stats.sessions.at(q.Facts.Session) == nil { // the others of a burst go where its first one went
+		l.keepSession()
+	}
 	return l
 }
 

@@ -30,6 +30,11 @@ type Steady interface {
 	Steady() bool
 }
 
+// Exact is implemented by strategies that promise exact shares of requests, which an Affinity would break.
+type Exact interface {
+	Exact() bool
+}
+
 // Candidate is one deployment as a decision saw it.
 type Candidate struct {
 	ID       string
@@ -102,6 +107,8 @@ const (
 	CutOnTrial   Cut = "on_trial"            // it may be ill yet, and this request has failed once already
 	CutDegraded  Cut = "degraded"            // it gets a part of its traffic, and this request is not of it
 	CutSlowStart Cut = "slow_start"          // it is just back, and gets a growing part of its traffic
+	CutAffinity  Cut = "affinity"            // what the request continues is elsewhere
+	CutLeft      Cut = "affinity_left"       // what the request continues is there, but it is too slow or busy
 )
 
 // capacity reports whether the cut ends when a running request ends, or soon by time alone: waiting helps.

@@ -13,6 +13,9 @@ func newRoundRobin(decode func(any) error) (route.Strategy, error) {
 
 func (roundRobin) String() string { return "round_robin" }
 
+// Exact implements route.Exact.
+func (roundRobin) Exact() bool { return true }
+
 func (roundRobin) Pick(r *route.Round) int {
 	n := len(r.Candidates)
 	latest := -1

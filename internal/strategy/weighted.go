@@ -22,6 +22,9 @@ func newWeighted(decode func(any) error) (route.Strategy, error) {
 
 func (weighted) String() string { return "weighted" }
 
+// Exact implements route.Exact.
+func (weighted) Exact() bool { return true }
+
 func (weighted) Pick(r *route.Round) int {
 	total := uint64(0)
 	for i := range r.Candidates {

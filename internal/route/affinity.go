@@ -1,0 +1,245 @@
+package route
+
+import (
+	"slices"
+	"time"
+)
+
+// Affinity keeps requests at deployments that have seen what came before them, as long as these are not much slower than others. It
+// is a preference and never a veto. The zero value is none. Strategies that look at forecasts or keep to one deployment have no use for
+// it (Foresighted, Steady).
+type Affinity struct {
+	Mode AffinityMode
+	// SlowdownLimit is how many times slower, or busier, than the others a deployment may be that holds a whole prompt; of one that holds a
+	// part, the same part of what is above 1. 0 = DefaultSlowdownLimit, else at least 1.
+	SlowdownLimit float64
+}
+
+// AffinityMode says what keeps requests together.
+type AffinityMode uint8
+
+// The modes.
+const (
+	NoAffinity      AffinityMode = iota
+	SessionAffinity              // what names their session (Facts.Session)
+	PrefixAffinity               // that, else how their prompts begin
+)
+
+// DefaultSlowdownLimit is Affinity.SlowdownLimit where nobody says: what is found in a cache is worth that much.
+const DefaultSlowdownLimit = 2.5
+
+const (
+	mostSessions  = 1 << 17 // that are remembered for a model; each takes some 50 bytes
+	sessionShare  = 0.5     // of a session's prompt that counts as held, if less of its text is: there may be more than text
+	leastHeld     = 0.5     // of a prompt: less is not worth a choice
+	slowerAtLeast = 0.05    // seconds to the first token: who is slower by less is not slow
+	busierAtLeast = 2000    // tokens of work: who has less than that more is not busy, but has the one or two requests of the moment
+)
+
+// What a member is to a request.
+const (
+	noHome uint8 = iota
+	atHome
+	leftHome // and not well enough
+)
+
+// Home is what a decision knew of where a request's session, or the beginning of its prompt, is.
+type Home struct {
+	By         string  // "session" or "prefix", "" = nothing was known
+	Deployment string  // ID of where it is; of several that of the least slow one
+	Share      float64 // of the prompt that is thought to be there
+	Slowdown   float64 // how many times slower or busier than the others it was; 0 if it was not eligible
+	Limit      float64 // up to which it is preferred
+	Left       string  // why it was not preferred: "out", "slow", "busy"; "" = it was
+}
+
+// stay cuts who could serve a request but is not its home. Homes that are not well enough are cut instead, unless nobody else is left. It
+// reports whether it kept the request.
+func (r *Router) stay(now time.Time, p *pool, q *Query, prompt, output int) bool {
+	r.home = Home{}
+	if n := p.stats.sessions.at(q.Facts.Session); n != nil {
+		if i := slices.IndexFunc(p.members, func(m member) bool { return m.node == n }); i >= 0 {
+			r.home = Home{By: "session", Deployment: p.members[i].dep.ID, Left: "out"}
+			if r.verdicts[i].cut == CutNone {
+				return r.stayAt(now, p, q, prompt, output, func(j int) bool { return j == i })
+			}
+		}
+	}
+	if p.affinity.Mode != PrefixAffinity || len(q.matches) == 0 {
+		return false
+	}
+	longest := int32(0)
+	for i := range r.verdicts {
+		if r.verdicts[i].cut == CutNone {
+			longest = max(longest, p.members[i].blocks(q))
+		}
+	}
+	if p.held(q, longest, prompt) < leastHeld {
+		return false
+	}
+	out := r.home
+	r.home = Home{By: "prefix"}
+	kept := r.stayAt(now, p, q, prompt, output, func(i int) bool { return p.members[i].blocks(q) == longest })
+	if r.home.Deployment == "" {
+		r.home = out
+	}
+	return kept
+}
+
+// blocks is how many blocks of a prompt a member is thought to have.
+func (m *member) blocks(q *Query) int32 {
+	if h := m.node.memory.holder; h < len(q.matches) {
+		return q.matches[h].Blocks
+	}
+	return 0
+}
+
+// held is the part of a prompt that so many blocks are.
+func (p *pool) held(q *Query, blocks int32, prompt int) float64 {
+	return min(float64(blocks)*float64(q.Facts.PrefixBytes)/p.stats.textPerToken()/float64(max(prompt, 1)), 1)
+}
+
+// stayAt is stay with homes that are known. r.home tells of the least slow one.
+func (r *Router) stayAt(now time.Time, p *pool, q *Query, prompt, output int, at func(int) bool) bool {
+	var work, weight float64
+	left := 0
+	for i := range r.verdicts {
+		if r.verdicts[i].cut == CutNone {
+			left++
+			work += float64(p.members[i].node.work)
+			weight += p.members[i].dep.Weight
+		}
+	}
+	by, kept, gone := r.home.By, 0, 0
+	for i := range r.verdicts {
+		m := &p.members[i]
+		if r.verdicts[i].cut != CutNone || !at(i) {
+			continue
+		}
+		h := Home{By: by, Deployment: m.dep.ID, Share: (1 - m.node.memory.doubt) * p.held(q, m.blocks(q), prompt)}
+		if by == "prefix" && h.Share < leastHeld { // its cache does not keep what it is given
+			continue
+		}
+		h.judge(p.affinity.SlowdownLimit)
+		h.compare("slow", m.slower(now, p))
+		own := float64(prompt + output)
+		if others := weight - m.dep.Weight; left > 1 {
+			mine := (float64(m.node.work) + own - h.Share*float64(prompt)) / m.dep.Weight
+			if theirs := (work - float64(m.node.work) + float64(left-1)*own) / others; mine-theirs >= busierAtLeast {
+				h.compare("busy", mine/theirs)
+			}
+		}
+		if r.verdicts[i].home = atHome; h.Left != "" {
+			r.verdicts[i].home = leftHome
+			gone++
+		} else {
+			kept++
+		}
+		if r.home.Deployment == "" || r.home.Left == "out" || h.Slowdown/h.Limit < r.home.Slowdown/r.home.Limit {
+			r.home = h
+		}
+	}
+	switch {
+	case kept == left && by == "prefix":
+		r.home = Home{} // where all are alike nobody is at home
+		return false
+	case kept > 0:
+		r.cutOthers(p, CutAffinity, func(v *verdict) bool { return v.home == atHome })
+	case gone < left:
+		r.cutOthers(p, CutLeft, func(v *verdict) bool { return v.home != leftHome })
+	}
+	return kept > 0 && kept < left
+}
+
+// cutOthers cuts who is eligible and not wanted.
+func (r *Router) cutOthers(p *pool, reason Cut, wanted func(*verdict) bool) {
+	for i := range r.verdicts {
+		if v := &r.verdicts[i]; v.cut == CutNone && !wanted(v) {
+			v.cut, v.by = reason, &p.members[i].node.unit
+		}
+	}
+}
+
+// judge sets the limit of a home by what it holds.
+func (h *Home) judge(limit float64) {
+	share := h.Share
+	if h.By == "session" {
+		share = max(share, sessionShare)
+	}
+	h.Limit = 1 + (limit-1)*share
+}
+
+// compare takes how many times slower than the others the home is in one respect.
+func (h *Home) compare(respect string, slowdown float64) {
+	if slowdown > h.Slowdown {
+		h.Slowdown = slowdown
+		if slowdown > h.Limit {
+			h.Left = respect
+		}
+	}
+}
+
+// slower is how many times the others' median a member's expected time to the first token is, 0 if it is hardly more or not known.
+func (m *member) slower(now time.Time, p *pool) float64 {
+	if m.node.ttft.samples == 0 {
+		return 0
+	}
+	others := p.othersTTFT(now, m.node)
+	mine := m.node.ttft.expect(now, p.newcomerTTFT(now), p.tuning)
+	if others == 0 || mine-others < slowerAtLeast {
+		return 0
+	}
+	return mine / others
+}
+
+// othersTTFT is medianTTFT without a member that has one: of two, or where most are slow, the median is as slow as it is.
+func (p *pool) othersTTFT(now time.Time, n *node) float64 {
+	p.medianTTFT(now)
+	known := p.fleet.scratch // sorted
+	rest := len(known) - 1
+	if rest <= 0 {
+		return 0
+	}
+	at, _ := slices.BinarySearch(known, n.ttft.seconds)
+	of := func(i int) float64 {
+		if i >= min(at, rest) {
+			i++
+		}
+		return known[i]
+	}
+	return (of((rest-1)/2) + of(rest/2)) / 2
+}
+
+// sessions remembers where each session was served last: the latest mostSessions/2 of them at least, mostSessions at most. Guarded by
+// Router.mu.
+type sessions struct{ young, old map[uint64]served }
+
+type served struct {
+	node *node
+	pick uint64 // Router.picks
+}
+
+func (s *sessions) at(id uint64) *node {
+	if v, ok := s.young[id]; ok {
+		return v.node
+	}
+	return s.old[id].node
+}
+
+// served notes that a pick served the session. One that was made before the last that did says nothing new: it took long.
+func (s *sessions) served(id uint64, n *node, pick uint64) {
+	last, ok := s.young[id]
+	if !ok {
+		last = s.old[id]
+	}
+	if pick < last.pick {
+		return
+	}
+	if !ok && len(s.young) >= mostSessions/2 {
+		s.old, s.young = s.young, nil
+	}
+	if s.young == nil {
+		s.young = map[uint64]served{}
+	}
+	s.young[id] = served{n, pick}
+}
