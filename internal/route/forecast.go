@@ -99,6 +99,7 @@ type charge struct {
 	prompt      int     // tokens
 	seconds     float64 // in the deployment's line; 0 = not, or no more
 	ahead       float64 // seconds that the line said
+	joined      float64 // see line.passed
 	load        float64 // seconds of Wait until the model is in memory
 	idle        bool    // nothing was in the line
 	beside      int     // requests that ran there
@@ -188,6 +189,7 @@ func (f *Forecast) first() float64 { return f.Wait + f.Prefill }
 func (l *Lease) join(now time.Time, q *Query) {
 	l.router.sized(q.Facts.PrefixBytes)
 	l.node.line.join(now, l.charge.Prefill, q.Facts.Stream)
+	l.charge.joined = l.node.line.joined
 	if q.Facts.Stream { // of another, nobody sees when the prompt is done
 		l.charge.seconds = l.charge.Prefill
 	}
@@ -237,10 +239,14 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 	}
 }
 
-// compareWhole learns from an answer that was not streamed, of which nobody saw the first token, what its tokens took if that came as
-// forecast.
+// compareWhole learns from an answer that was not streamed, of which nobody saw the first token: what was before it is done, and what its
+// tokens took if the first one came as forecast.
 func (l *Lease) compareWhole(now time.Time, o *Outcome) {
-	if !l.facts.Stream && o.Reported && o.OutputTokens >= fewTokens {
+	if l.facts.Stream {
+		return
+	}
+	l.node.line.passed(now, l.charge.joined)
+	if o.Reported && o.OutputTokens >= fewTokens {
 		whole, first := now.Sub(l.begun).Seconds(), l.charge.first()
 		l.learnPace(now, max((whole-first)/float64(bounded(o.OutputTokens)), leastSeconds), first < mostlyAnswer*whole)
 	}

@@ -17,6 +17,7 @@ type line struct {
 	waiting int       // how many these are
 	first   time.Time // when the last first token came
 	prompt  mean      // seconds of one
+	joined  float64   // seconds of all that ever joined
 
 	waited, expected float64 // fading sums of what prompts waited for those before them, and of what the clock said
 }
@@ -28,6 +29,7 @@ func (n *line) join(now time.Time, seconds float64, awaited bool) {
 	}
 	n.clock = n.clock.Add(time.Duration(seconds * float64(time.Second)))
 	n.prompt.addOf(seconds, lineMemory)
+	n.joined += seconds
 	if awaited {
 		n.charged += seconds
 		n.waiting++
@@ -45,6 +47,14 @@ func (n *line) leave(now time.Time, seconds float64, first bool) {
 		n.clock = now.Add(time.Duration(n.charged * float64(time.Second)))
 	} else {
 		n.clock = n.clock.Add(-time.Duration(seconds * float64(time.Second)))
+	}
+}
+
+// passed says that a prompt is done of which nobody saw the first token, since its whole answer has come: what joined behind it, when joined
+// was so much, is all that can be left.
+func (n *line) passed(now time.Time, joined float64) {
+	if left := now.Add(time.Duration((n.joined - joined) * float64(time.Second))); n.clock.After(left) {
+		n.clock = left
 	}
 }
 

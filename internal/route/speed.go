@@ -88,7 +88,7 @@ var (
 	// prefill is of a prompt: 5,000 tokens a second and 50 ms. Prompts of all sizes are needed to know a deployment.
 	prefill = assume(300, example{featuresOf(1, 1, 0), 0.05}, example{featuresOf(1000, 1000, 0), 0.25}, example{featuresOf(8000, 8000, 0), 1.65})
 	// decode is of a token of an answer: 20 ms, and twice that beside 60 others.
-	decode = assume(20, example{beside(0), 0.02}, example{beside(60), 0.04})
+	decode = assume(10, example{beside(0), 0.02}, example{beside(60), 0.04})
 )
 
 // beside are the features of a token of an answer, while so many other requests run.

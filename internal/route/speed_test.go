@@ -158,6 +158,39 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// TestLineOfWholeAnswers: who is seen only when the answer is whole shows that the prompts before it are done, not those behind.
+func TestLineOfWholeAnswers(t *testing.T) {
+	var n line
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+	is := func(now, want float64) {
+		t.Helper()
+		if got := n.ahead(at(now)); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v s are ahead, want %v", got, want)
+		}
+	}
+	n.join(at(0), 3, false)
+	n.join(at(0), 2, false)
+	second := n.joined
+	n.join(at(0), 4, false)
+	third := n.joined
+	is(0, 9)
+	n.passed(at(0.5), second) // sooner than the clock said
+	is(0.5, 4)
+	n.passed(at(0.5), 3) // the first one, after the second: nothing new
+	is(0.5, 4)
+	n.passed(at(1), second)
+	is(1, 3.5)
+	n.passed(at(2), third)
+	is(2, 0)
+	if !n.idle(at(2)) {
+		t.Error("the line is not idle")
+	}
+	n.join(at(3), 1, false)
+	is(3, 1)
+	n.passed(at(3.5), third) // late news of what is long done
+	is(3.5, 0.5)
+}
+
 // TestPartOfLine: an engine that does four prompts at once makes nobody wait as long as the clock says.
 func TestPartOfLine(t *testing.T) {
 	var n line

@@ -91,8 +91,11 @@ func TestCase44InFlightDoesNotLeakOnAborts(t *testing.T) {
 	})
 }
 
-// spreads reports whether a strategy means equal deployments to get equal shares.
-func spreads(e entry) bool { return e.name != "failover" && e.name != "latency_p95" }
+// spreads reports whether a strategy means equal deployments to get equal shares. An expression does what its formula says, here of forecasts
+// in a time that stands still; predicted_wait sees that those are worth nothing.
+func spreads(e entry) bool {
+	return e.name != "failover" && e.name != "latency_p95" && e.name != "expression"
+}
 
 // TestCase45CountersDoNotDrift: requests that end before dispatch, connect errors and cancelled grants; then
 // 3000 sequential ones. No gauge is ever below 0 (the Router would panic), and they spread evenly though all
