@@ -109,6 +109,21 @@ func TestEnginesAreKinds(t *testing.T) {
 	}
 }
 
+// TestHiddenVersionHidesNoCache: a vLLM behind something that does not pass /version on was given the limit of engines that say nothing
+// of their size, which sent conversations away from where they are cached.
+func TestHiddenVersionHidesNoCache(t *testing.T) {
+	f := func(kind, owner, want string) {
+		t.Helper()
+		served := with(with(vllm, "/version", "404 page not found"), "/v1/models", `{"data":[{"id":"m","owned_by":"`+owner+`"}]}`)
+		r := Probe(context.Background(), transport(t), Target{Name: "gpu-1", Kind: kind, URL: listen(t, &server{pages: served})})
+		if got := describe(r); got != want {
+			t.Errorf("kind %q: got %s, want %s (%v)", kind, got, want, r.Err)
+		}
+	}
+	f("vllm", "acme", "up=true kind=vllm version= models=m/0 kv=37440")
+	f("", "acme", "up=true kind=openai-compatible version= models=m/0 kv=0")
+}
+
 func TestProbeAsksNoMoreThanNeeded(t *testing.T) {
 	f := func(target Target, served pages, want string) {
 		t.Helper()

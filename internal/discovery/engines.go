@@ -76,10 +76,11 @@ func identify(ctx context.Context, c *client) (string, facts) {
 	return generic, facts{}
 }
 
-// askVLLM: aggregators imitate /version, so that a series of vLLM's must confirm it.
+// askVLLM: aggregators imitate /version, so that a series of vLLM's must confirm it. Where the kind is configured, a server that does
+// not show its version can still say how large its cache is.
 func askVLLM(ctx context.Context, c *client, f *facts) bool {
 	var page struct{ Version string }
-	if !c.object(ctx, "vllm", "/version", &page) || page.Version == "" {
+	if (!c.object(ctx, "vllm", "/version", &page) || page.Version == "") && c.target.Kind != "vllm" {
 		return false
 	}
 	tokens, found := vllmMetrics(c.page(ctx, "vllm", "/metrics"))
