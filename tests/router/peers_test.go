@@ -44,7 +44,7 @@ func startMocks(t *testing.T) fleet {
 		t.Fatal(err)
 	}
 	for i := range mockEngines {
-		e, err := mock.New(mock.Config{Name: fmt.Sprint("e", i), Models: []string{mockModel}, Engine: &c, OutputTokens: mockShape.answer.max})
+		e, err := mock.New(mock.Config{Name: fmt.Sprint("e", i), OwnedBy: "vllm", Models: []string{mockModel}, Engine: &c, OutputTokens: mockShape.answer.max})
 		if err != nil {
 			t.Fatal(err)
 		}
