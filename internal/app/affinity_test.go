@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -126,5 +127,30 @@ func TestSlowHomesAreLeft(t *testing.T) {
 	t.Logf("%d of %d sessions left within %v; %d of %d requests went there once it was well", there(homes), sessions, took, back, 20*sessions)
 	if took > 10*time.Second || back > 20*sessions/20 {
 		t.Errorf("%d of %d sessions left within %v; %d of %d requests went there once it was well", there(homes), sessions, took, back, 20*sessions)
+	}
+}
+
+// TestAnswersAreContinuedWhereTheyCameFrom: a request that names the answer before goes to the engine that gave it, streamed or not.
+func TestAnswersAreContinuedWhereTheyCameFrom(t *testing.T) {
+	text := "strategy: least_connections\nendpoints:\n"
+	for i := range 8 {
+		text += fmt.Sprintf("  e%d: {url: %q}\n", i, engine(t, mock.Config{Name: fmt.Sprint("e", i), Models: []string{"m"}, OutputTokens: 3}).URL())
+	}
+	w := start(t, parse(t, text))
+	w.serves("m")
+	w.await("all serve", func() bool { return len(w.app.router.View(time.Now()).Deployments) == 8 })
+	id := regexp.MustCompile(`"id": ?"(resp[^"]*)"`)
+	home, previous := "", ""
+	for turn := range 8 {
+		got := w.do(http.MethodPost, w.url+"/v1/responses", fmt.Sprintf(`{"model":"m","stream":%v,"input":"turn %d"%s}`, turn%2 == 0, turn, previous))
+		found := id.FindStringSubmatch(got.body)
+		if got.status != http.StatusOK || got.err != nil || found == nil {
+			t.Fatalf("%d %v %s", got.status, got.err, got.body)
+		}
+		if at := answered(got); turn > 0 && at != home {
+			t.Fatalf("turn %d went to %s, the one before to %s", turn, at, home)
+		}
+		home, previous = answered(got), fmt.Sprintf(`,"previous_response_id":%q`, found[1])
+		w.quiet()
 	}
 }

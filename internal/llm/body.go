@@ -85,6 +85,9 @@ func (b *Body) Model() string { return b.model.of(b.probe.found.model.raw) }
 // Fingerprint returns the system_fingerprint.
 func (b *Body) Fingerprint() string { return b.fingerprint.of(b.probe.found.fingerprint.raw) }
 
+// ID returns the name of the answer as it is escaped, empty if it has none. It is valid until the next Reset.
+func (b *Body) ID() []byte { return b.probe.found.id.raw }
+
 // envelope is about what surrounds the text in an answer: ids, role, finish reason. In bytes.
 const envelope = 250
 

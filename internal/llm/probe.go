@@ -42,6 +42,7 @@ const (
 	memberError
 	memberModel
 	memberFingerprint
+	memberID
 	memberType
 	memberObject
 	memberMessage
@@ -114,6 +115,8 @@ func memberOf(name []byte, level int) member {
 		return memberModel
 	case "system_fingerprint":
 		return memberFingerprint
+	case "id":
+		return memberID
 	}
 	return memberOther
 }
@@ -128,6 +131,7 @@ type found struct {
 	errKind            []byte        // "error_type", beside an error that is a bare text (TGI)
 	kind               []byte        // "type"
 	model, fingerprint name
+	id                 name // of the answer
 	finish, done       bool
 	choices            choices
 }
@@ -166,8 +170,8 @@ func (f *found) error(isError bool) *UpstreamError {
 }
 
 func (p *probe) reset(nested bool) {
-	model, fingerprint := name{raw: p.found.model.raw[:0]}, name{raw: p.found.fingerprint.raw[:0]}
-	*p = probe{nested: nested, capture: p.capture[:0], found: found{model: model, fingerprint: fingerprint}}
+	model, fingerprint, id := name{raw: p.found.model.raw[:0]}, name{raw: p.found.fingerprint.raw[:0]}, name{raw: p.found.id.raw[:0]}
+	*p = probe{nested: nested, capture: p.capture[:0], found: found{model: model, fingerprint: fingerprint, id: id}}
 }
 
 // watched reports whether the members of the current container are looked at.
@@ -369,7 +373,7 @@ func (p *probe) begin(from, i int, c byte) int {
 			p.found.choices = choicesEmpty
 		}
 		return from
-	case memberModel, memberFingerprint, memberType, memberObject, memberMessage, memberDetail, memberErrorType:
+	case memberModel, memberFingerprint, memberID, memberType, memberObject, memberMessage, memberDetail, memberErrorType:
 		if !isString {
 			return from
 		}
@@ -443,6 +447,8 @@ func (p *probe) take() {
 		f.model.take(sc.text())
 	case memberFingerprint:
 		f.fingerprint.take(sc.text())
+	case memberID:
+		f.id.take(sc.text())
 	case memberFinish:
 		f.finish = f.finish || !isEmpty(raw)
 		if failedFinish(raw) && f.err == nil {

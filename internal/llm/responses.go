@@ -94,6 +94,8 @@ func (s *Stream) readResponse(sc *scanner) (err *UpstreamError) {
 			err = readError(sc)
 		case "model":
 			s.setModel(sc.text())
+		case "id":
+			s.setID(sc.text())
 		default:
 			sc.skip()
 		}

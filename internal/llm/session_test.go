@@ -58,3 +58,24 @@ func TestSessionHash(t *testing.T) {
 		t.Errorf("%.0f allocations, want none", n)
 	}
 }
+
+// TestAnswerID: the name by which an answer is continued is that which the request names it by.
+func TestAnswerID(t *testing.T) {
+	api := API{Name: "responses", Streams: true, NeedsModel: true}
+	var s Stream
+	for range 2 {
+		s.Reset(api, SSE)
+		s.Feed([]byte("event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"model\":\"m\",\"output\":[{\"id\":\"msg_1\"}]}}\n\n"))
+		s.Feed([]byte("event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"resp_2\"}}\n\n"))
+		if string(s.ID()) != "resp_1" {
+			t.Errorf("the stream is %q", s.ID())
+		}
+	}
+	b := readBody(t, `{"output":[{"id":"msg_1"}],"id":"resp_\u0031","model":"m"}`)
+	if string(b.ID()) != `resp_\u0031` {
+		t.Errorf("the body is %q", b.ID())
+	}
+	if b := readBody(t, `{"id":7,"error":{"id":"x"}}`); len(b.ID()) != 0 {
+		t.Errorf("the body is %q", b.ID())
+	}
+}

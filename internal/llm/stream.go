@@ -49,6 +49,7 @@ type Stream struct {
 	usage                    usageCounts
 	model, fingerprint       string
 	sequence                 int // sequence_number to come, responses API
+	id                       []byte
 
 	models, fingerprints recall
 	last                 pattern // the last event, if it can be one
@@ -79,7 +80,7 @@ func NewStream(api API, f Framing) *Stream {
 // Reset makes the meter new, keeping its buffers unless a large event has swollen them.
 func (s *Stream) Reset(api API, f Framing) {
 	line, data, capture := reuse(s.lines.buf), reuse(s.event.buf), reuse(s.event.probe.capture)
-	*s = Stream{api: api, framing: f, models: s.models, fingerprints: s.fingerprints, last: pattern{data: s.last.data[:0]}}
+	*s = Stream{api: api, framing: f, models: s.models, fingerprints: s.fingerprints, id: s.id[:0], last: pattern{data: s.last.data[:0]}}
 	s.lines.buf, s.event.buf, s.event.probe.capture = line, data, capture
 }
 
@@ -162,6 +163,10 @@ func (s *Stream) Model() string { return s.model }
 // Fingerprint returns the first system_fingerprint seen.
 func (s *Stream) Fingerprint() string { return s.fingerprint }
 
+// ID returns the name of the answer as it is escaped: of the responses API, whose answers can be continued by it. Empty if it has none.
+// It is valid until the next Reset.
+func (s *Stream) ID() []byte { return s.id }
+
 // NextSequence returns the sequence_number that the next event of a responses stream has.
 func (s *Stream) NextSequence() int { return s.sequence }
 
@@ -202,6 +207,7 @@ func (s *Stream) readBig(name []byte, f *found) verdict {
 	s.usage = f.usage
 	s.setModel(f.model.raw)
 	s.setFingerprint(f.fingerprint.raw)
+	s.setID(f.id.raw)
 	if len(f.kind) > 0 {
 		name = f.kind
 	}
@@ -257,6 +263,13 @@ func (s *Stream) settle() {
 func (s *Stream) setModel(raw []byte) {
 	if s.model == "" && len(raw) > 0 {
 		s.model = s.models.of(raw)
+	}
+}
+
+// setID takes the inside of a JSON string, the first time only.
+func (s *Stream) setID(raw []byte) {
+	if len(s.id) == 0 {
+		s.id = append(s.id, raw...)
 	}
 }
 

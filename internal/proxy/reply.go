@@ -448,10 +448,15 @@ func (r *reply) end(held, broken bool) *exchange.End {
 	o := &e.Outcome
 	o.Reported = usage.Reported
 	o.InputTokens, o.CachedTokens, o.OutputTokens, o.ReasoningTokens = usage.Input, usage.CachedInput, usage.Output, usage.Reasoning
+	id := r.body.ID()
 	if streamed {
 		o.ServedModel, o.Fingerprint = r.events.Model(), r.events.Fingerprint()
+		id = r.events.ID()
 	} else {
 		o.ServedModel, o.Fingerprint = r.body.Model(), r.body.Fingerprint()
+	}
+	if r.c.api.Name == "responses" && len(id) > 0 {
+		o.Answer = llm.Session(r.c.p.Prefixes, r.c.facts.Tenant, id)
 	}
 	if !o.Reported && (broken || o.Verdict == route.Success || streamed && r.events.Content()) {
 		o.InputTokens, o.OutputTokens = r.lease.Prompt(), r.body.OutputEstimate()

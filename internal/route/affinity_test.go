@@ -243,6 +243,20 @@ func TestLateAnswersMoveNothing(t *testing.T) {
 	}
 }
 
+// TestAnswersAreContinuedWhereTheyCameFrom: a request that names an answer (previous_response_id) goes to who gave it.
+func TestAnswersAreContinuedWhereTheyCameFrom(t *testing.T) {
+	w := newTown(t, 8, Affinity{Mode: SessionAffinity})
+	last, home := uint64(0), ""
+	for turn := range uint64(10) {
+		l := w.ask(last, nil)
+		if at := l.Deployment().Endpoint; home != "" && at != home {
+			t.Fatalf("turn %d went to %s, the one before to %s", turn, at, home)
+		}
+		home, last = l.Deployment().Endpoint, 1000+turn
+		l.Done(w.now, Outcome{Verdict: Success, Answered: true, Status: 200, Answer: last})
+	}
+}
+
 // TestFailuresMoveSessions: the request goes elsewhere, and the session with it once it is served there.
 func TestFailuresMoveSessions(t *testing.T) {
 	w := newTown(t, 3, Affinity{Mode: SessionAffinity})

@@ -35,6 +35,7 @@ type Outcome struct {
 	Reported                                                 bool // the numbers are the engine's own, not estimates
 
 	ServedModel, Fingerprint string // as the answer says
+	Answer                   uint64 // keyed hash of the name by which a request continues it, as Facts.Session then is; 0 = it has none
 }
 
 // foldEvery is how often a lease's progress is folded into its deployment's outstanding work.
@@ -232,6 +233,9 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 		}
 		l.learnServed(o)
 		l.keepSession()
+		if o.Answer != 0 && l.pool.affinity.Mode != NoAffinity {
+			l.pool.stats.sessions.served(o.Answer, l.node, l.pick)
+		}
 	case DeploymentFault:
 		n.totals.Faults++
 		if o.Fault != RateLimited && o.Fault != Loading && !late { // those end by a time that is known
