@@ -54,6 +54,7 @@ func (r *reply) ask() *exchange.End {
 		return r.failed(err)
 	}
 	r.began(res)
+	r.overhear()
 	return r.receive()
 }
 

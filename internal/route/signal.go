@@ -17,6 +17,25 @@ type Signal struct {
 	Unloaded    bool      // the model is not in its memory: the next request waits until it is
 }
 
+// over returns s with what it leaves out as an earlier one had it, if that was just before: what the head of an answer tells is a part of what a
+// page does. A size stays.
+func (s Signal) over(before *Signal) Signal {
+	s.CacheTokens = cmp.Or(s.CacheTokens, before.CacheTokens)
+	if s.At.Sub(before.At) > partsWithin {
+		return s
+	}
+	if s.Running == NotTold {
+		s.Running = before.Running
+	}
+	if s.Waiting == NotTold {
+		s.Waiting = before.Waiting
+	}
+	if s.KVUse == NotTold {
+		s.KVUse = before.KVUse
+	}
+	return s
+}
+
 // NotTold stands for numbers that an engine does not tell: unknown is neither idle nor busy.
 const NotTold = -1
 
@@ -33,6 +52,7 @@ const (
 	leastDispute    = 4                // requests: fewer, more or less, are on their way
 	loadPrior       = 5.0              // seconds that loading a model takes, before any was seen
 	loadMemory      = 4                // loads over which it is a mean
+	partsWithin     = 2 * time.Second  // signals of the same load, if one leaves out what the other tells
 	disputeFor      = 30 * time.Second // after which who contradicts is not believed, or believed again
 )
 
@@ -98,6 +118,10 @@ type own struct {
 
 // take keeps a signal, and reports whether from now on it is ignored, or believed again.
 func (h *hint) take(now time.Time, s Signal, o own, cacheTokens int) (changed bool) {
+	if s.At.Before(h.told.At) {
+		return false
+	}
+	s = s.over(&h.told)
 	changed = h.judge(now, h.disputes(&s, o))
 	running, waiting := max(s.Running, 0), max(s.Waiting, 0)
 	others := float64(max(running+waiting-o.inFlight, 0))
@@ -109,7 +133,6 @@ func (h *hint) take(now time.Time, s Signal, o own, cacheTokens int) (changed bo
 	if s.KVUse != NotTold && cacheTokens > 0 {
 		h.fill = max(min(s.KVUse, 1)-float64(o.tokens)/float64(cacheTokens), 0)
 	}
-	s.CacheTokens = cmp.Or(s.CacheTokens, h.told.CacheTokens)
 	h.told = s
 	return changed
 }

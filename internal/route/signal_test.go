@@ -312,3 +312,25 @@ func TestSignalsCostNoAllocation(t *testing.T) {
 		t.Errorf("%v allocations, %v without signals", with, before)
 	}
 }
+
+// TestPartsOfASignal: what one leaves out stays as the one just before told it, and one that comes late changes nothing.
+func TestPartsOfASignal(t *testing.T) {
+	d := dep("a/m", Limits{})
+	r := newRouter(t, pool1("m", d))
+	tell := func(after time.Duration, running, waiting int) Signal {
+		r.Signal(at(after), endpointOf(d), "", told(at(after), running, waiting))
+		s := node1(t, r, at(after), "a/m").Signal
+		s.At = time.Time{}
+		return s
+	}
+	want := func(got Signal, running, waiting int) {
+		t.Helper()
+		if w := told(time.Time{}, running, waiting); got != w {
+			t.Errorf("%+v, want %+v", got, w)
+		}
+	}
+	want(tell(time.Minute, 7, 2), 7, 2)
+	want(tell(time.Minute+partsWithin, NotTold, 5), 7, 5)
+	want(tell(time.Minute, 1, 1), 7, 5) // asked for before
+	want(tell(2*time.Minute, NotTold, 3), NotTold, 3)
+}
