@@ -81,7 +81,7 @@ simbench: ## compare routing policies in the simulator and write docs/routing-qu
 simbench-quick: ## the same for a few rows, takes 10 minutes
 	go run ./simbench --quick --write=docs/routing-quality.md $(if $(TRACES),--traces=$(TRACES)) $(SIMFLAGS)
 
-routerbench: setup ## compare routing before real llama.cpp servers, and with nginx, HAProxy and the routers of SGLang and vLLM before mock engines, and write docs/routing-real.md, takes 50 minutes (RUNS=5)
+routerbench: setup ## compare routing before real llama.cpp servers, and with nginx, HAProxy and the routers of SGLang and vLLM before mock engines, and write docs/routing-real.md, takes an hour (RUNS=5)
 	scripts/peers
 	ROUTERBENCH=$(CURDIR)/docs/routing-real.md RUNS=$(RUNS) go test -count=1 -v -timeout 0 -run TestRouterBench ./tests/router
 

@@ -45,17 +45,22 @@ type running struct {
 // startPatience is how long a balancer may take to serve: the routers in Python wheels look for their engines first.
 const startPatience = 90 * time.Second
 
-func evenkeel(strategy string) target {
+// evenkeel runs the program, with settings besides its strategy.
+func evenkeel(strategy string, settings ...string) target {
+	name := strings.Join(append([]string{"evenkeel " + strategy}, settings...), ", ")
 	return target{
-		name: "evenkeel " + strategy, how: "`strategy: " + strategy + "`, else as it is without configuration",
-		start: func(t *testing.T, f fleet) running { return startEvenkeel(t, f, strategy) },
+		name: name, how: "`" + strings.Join(append([]string{"strategy: " + strategy}, settings...), "`, `") + "`, else as it is without configuration",
+		start: func(t *testing.T, f fleet) running { return startEvenkeel(t, f, strategy, settings) },
 	}
 }
 
-func startEvenkeel(t *testing.T, f fleet, strategy string) running {
+// noAffinity leaves a strategy to itself.
+const noAffinity = "affinity: {mode: none}"
+
+func startEvenkeel(t *testing.T, f fleet, strategy string, settings []string) running {
 	t.Helper()
 	var text strings.Builder
-	fmt.Fprintf(&text, "strategy: %s\nexplain: {ring_mib: 64}\nendpoints:\n", strategy)
+	fmt.Fprintf(&text, "strategy: %s\n%s\nexplain: {ring_mib: 64}\nendpoints:\n", strategy, strings.Join(settings, "\n"))
 	for i, url := range f.urls {
 		fmt.Fprintf(&text, "  engine-%d: {url: %q, kind: %s}\n", i, url, f.kind)
 	}

@@ -28,7 +28,7 @@ var realTargets = []struct {
 	pinned bool
 }{
 	{"evenkeel predicted_wait", evenkeel("predicted_wait"), false},
-	{"evenkeel least_connections", evenkeel("least_connections"), false},
+	{"evenkeel least_connections", evenkeel("least_connections", noAffinity), false},
 	{"perfect stickiness", evenkeel("round_robin"), true},
 	{"nginx least_conn", nginx("least_conn", "", "least_conn;"), false},
 }

@@ -27,6 +27,7 @@ const sessionHow = "by the header `x-session-id`, which each conversation has of
 var peers = []target{
 	evenkeel("predicted_wait"),
 	evenkeel("least_tokens"),
+	evenkeel("least_tokens", noAffinity),
 	nginx("hash", "`hash $http_x_session_id consistent`: "+sessionHow, "hash $http_x_session_id consistent;"),
 	nginx("least_conn", "`least_conn`, in one process", "least_conn;"),
 	haproxy("hash", "`balance hdr(x-session-id)` with `hash-type consistent`: "+sessionHow, "balance hdr(x-session-id)\n  hash-type consistent"),

@@ -81,7 +81,7 @@ func (b *report) writeReal(w *strings.Builder) {
 
 Two real servers with one thread and a processor each, %d slots of %d tokens, %d MiB for prompts that lost their slot, and a model of a million random weights, which reads a
 prompt in %.1f ms and %.3f ms for each token. Load %g, %d runs of %v with other conversations in each. "Perfect stickiness" pins every conversation to one of the two servers, in turn (with
-`+"`x-evenkeel-pin`"+`). Means are means of the runs', from the least to the greatest in parentheses; medians and p99 are of all turns together.
+`+"`x-evenkeel-pin`"+`); least_connections is without affinity. Means are means of the runs', from the least to the greatest in parentheses; medians and p99 are of all turns together.
 
 `, realSlots, realContext, realCache, 1e3*b.realSpeed.fixed, 1e3*b.realSpeed.perToken, realLoad, b.runs, counted)
 	if b.share < 0.9 {
@@ -202,7 +202,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%+v: met is %v", c, !want)
 		}
 	}
-	b.peers = []peerRow{{target: peers[0], loads: []figures{{turns: 1}, {turns: 2}}}, {target: peers[7], absent: "it is not there"}}
+	b.peers = []peerRow{{target: peers[0], loads: []figures{{turns: 1}, {turns: 2}}}, {target: peers[len(peers)-1], absent: "it is not there"}}
 	text := b.String()
 	for _, want := range []string{"| evenkeel least_connections | 2 | 0 | 3.000 (2.000–4.000) | 2.000 | 4.000 | 0.400 | - |", "at least 0.8 | 0.714 | **missed** |",
 		"busy with other things**: for 50 %", "| evenkeel predicted_wait | 1.8 | 2 | 0 |", "vllm-router cache_aware was not measured: it is not there"} {
