@@ -28,7 +28,8 @@ const (
 	outlier       = 8.0 // times what was expected: counts as that
 	leastSeconds  = 1e-4
 	scaleMemory   = 100
-	sweeps        = 4 // of coordinate descent for each sample
+	refreshAfter  = 50 // samples of the fleet after which a deployment's least squares are made anew
+	sweeps        = 4  // of coordinate descent for each sample
 )
 
 type features [speedFeatures]float64
@@ -100,6 +101,7 @@ type speed struct {
 	theta         features
 	actual, hoped float64 // of late, in seconds of the least squares
 	count         int
+	known         int       // of a deployment: the fleet's count when its theta was made
 	scale         mean      // of a fleet: the logarithm of what was seen over what is assumed
 	at            time.Time // of the last sample
 }
@@ -109,9 +111,23 @@ func (s *speed) begin(l *law, fleet *speed) {
 	if fleet.count == 0 {
 		fleet.theta = l.theta
 	}
-	if s.count == 0 {
+	switch {
+	case s.count == 0:
 		s.theta = fleet.theta
+	case fleet.count-s.known > min(refreshAfter, fleet.count/4): // of who is hardly ever asked, it knows more by now
+		s.follow(l, fleet)
 	}
+}
+
+// follow makes the least squares of a deployment anew, with what the fleet knows now.
+func (s *speed) follow(l *law, fleet *speed) {
+	s.known = fleet.count
+	s.solve(l, &fleet.seen, l.fleet/max(fleet.seen.n, l.fleet), fleet.scaled())
+}
+
+// scaled is how much slower than assumed a fleet is.
+func (s *speed) scaled() float64 {
+	return math.Exp(s.scale.value * float64(s.scale.n) / float64(s.scale.n+1))
 }
 
 // raw is what the least squares say.
@@ -156,13 +172,12 @@ func (s *speed) learn(now time.Time, l *law, fleet *speed, x *features, seconds 
 	fleet.seen.add(x, seconds, weight, part, 1-part/fleetMemory)
 	keep := 1 - part/levelMemory
 	fleet.scale.addOf(math.Log(seconds/l.theta.times(x)), scaleMemory)
-	scale := math.Exp(fleet.scale.value * float64(fleet.scale.n) / float64(fleet.scale.n+1))
-	fleet.solve(l, &fleet.seen, 0, scale)
+	fleet.solve(l, &fleet.seen, 0, fleet.scaled())
 	if s.count == 1 {
 		s.actual, s.hoped = levelPrior*expected, levelPrior*expected
 	}
 	s.actual, s.hoped, s.at = keep*s.actual+part*seconds, keep*s.hoped+part*s.raw(x), now
-	s.solve(l, &fleet.seen, l.fleet/max(fleet.seen.n, l.fleet), scale)
+	s.follow(l, fleet)
 }
 
 // solve makes the least squares anew, of its samples, those of the others with a weight, and those of the law, whose seconds are

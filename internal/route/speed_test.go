@@ -94,6 +94,24 @@ func TestFewAnswersProveLittle(t *testing.T) {
 	}
 }
 
+// TestWhoIsHardlyAskedFollowsTheFleet: one early answer must not keep a deployment from what the others show since, or nobody would ever ask
+// it again.
+func TestWhoIsHardlyAskedFollowsTheFleet(t *testing.T) {
+	for _, l := range []*law{prefill, decode} {
+		var rare, busy, fleet speed
+		x := features{1, 0.5}
+		rare.learn(start, l, &fleet, &x, 0.0007, false)
+		for i := range 500 {
+			busy.learn(start.Add(time.Duration(i)*time.Second), l, &fleet, &x, 0.0007, false)
+		}
+		later := start.Add(time.Hour)
+		rare.begin(l, &fleet)
+		if a, b := rare.of(later, &x), busy.of(later, &x); a > 1.5*b || b > 1.5*a {
+			t.Errorf("who answered once is to take %v s, the others %v", a, b)
+		}
+	}
+}
+
 // TestPaceIsLearned of answers: what a token takes, the more the more requests run.
 func TestPaceIsLearned(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
