@@ -83,6 +83,7 @@ func tally(d *Decision) string {
 // refusalWords says what a refusal means, after "deployment of MODEL at TIME: ".
 var refusalWords = map[route.RefusalKind]string{
 	route.Saturated:   "all that could serve it were full",
+	route.Held:        "the one that was best for it was not ready to begin",
 	route.Unavailable: "nobody could serve it",
 	route.NoModel:     "no model of this name is served",
 	route.QueueFull:   "as many requests as allowed waited for this model already, or were promised a place",

@@ -34,12 +34,14 @@ type Query struct {
 	Tried []string  // IDs of deployments that this request already tried for this model
 	Away  []string  // failure domains to stay out of, if there is another
 	Until time.Time // who cannot be served by then need not wait, zero = waits for ever
+	Held  bool      // Wait: after a refusal that is Held
 
 	// Beside is where another attempt of the request is at work, nil = none is. What shares a scope with it may not serve:
 	// a hedge to the same endpoint or account would wait for the same fault.
 	Beside *Deployment
 
-	matches []prefix.Match // what is found of the prompt, by memory.holder
+	released bool           // it was held, and is not again
+	matches  []prefix.Match // what is found of the prompt, by memory.holder
 
 	// Memory for the answer, so that who asks often need not allocate it; nil allocates. What was in it is lost. The
 	// Lease must have ended before its memory is given again; a Decision is never changed once it was returned.

@@ -103,7 +103,8 @@ type pool struct {
 	strain   strain
 	stats    *modelStats
 	fleet    fleetMedian
-	foresees bool // see Foresighted
+	foresees bool   // see Foresighted
+	holder   Holder // nil = nothing is held
 	affinity Affinity
 	runs     []run // the last one used first
 	picks    uint64

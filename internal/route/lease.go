@@ -132,7 +132,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 		}
 	}
 	if !closed {
-		return nil
+		return r.release(now, l.pool.model)
 	}
 	return r.sweep(now)
 }

@@ -17,6 +17,10 @@ type Ticket struct {
 	lease   *Lease
 	refusal *Refusal
 	taken   bool
+
+	held    bool      // it is in Router.held, not in a queue
+	since   time.Time // when it began to wait there
+	matched time.Time // when the index was last asked
 }
 
 // queue holds waiters who could be served by the same deployments, in order of arrival. While the first of
@@ -50,6 +54,9 @@ func (r *Router) Wait(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal)
 func (r *Router) enqueue(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if q.Held {
+		return r.hold(now, q, wakeUp), nil, nil
+	}
 	if refusal := r.turnAway(now, &q); refusal != nil {
 		return nil, refusal, nil
 	}
@@ -93,6 +100,10 @@ func (t *Ticket) withdraw(now time.Time) (unused *Lease, woken []*Ticket) {
 	r := t.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if t.held {
+		r.letGo(t)
+		return nil, nil
+	}
 	if t.element != nil {
 		r.drop(now, t)
 		return nil, r.sweep(now) // those behind it may have waited for it
@@ -126,6 +137,12 @@ func (r *Router) drop(now time.Time, t *Ticket) {
 // can no longer be served. Room that a waiter is entitled to is not given to one who came later, but those
 // who wait for other rooms are not held up. Callers hold mu and wake the result after unlocking.
 func (r *Router) sweep(now time.Time) (woken []*Ticket) {
+	woken = r.serve(now)
+	return append(woken, r.releaseAll(now)...)
+}
+
+// serve is sweep for those who wait for room.
+func (r *Router) serve(now time.Time) (woken []*Ticket) {
 	if len(r.queues) == 0 {
 		return nil
 	}
@@ -199,8 +216,11 @@ func (r *Router) tick(now time.Time) (next time.Time, woken []*Ticket) {
 	defer r.mu.Unlock()
 	woken = r.sweep(now)
 	if len(r.queues) == 0 {
-		return next, woken
+		r.due = time.Time{}
+		r.wakeHeld(now)
+		return r.due, woken
 	}
+	r.wakeHeld(now)
 	for _, u := range r.units {
 		r.wakeIn(now, u.breaker.left(now))
 		r.wakeIn(now, u.breaker.trialLeft(now))

@@ -27,8 +27,9 @@ type Router struct {
 	orders     map[key]keptOrder // about units that are forgotten
 	models     map[string]*modelStats
 	queues     map[class]*queue
-	waiting    map[string]int // waiters by model
-	seq        uint64         // of tickets
+	waiting    map[string]int       // waiters by model
+	held       map[string][]*Ticket // by model, in order of arrival; see Holder
+	seq        uint64               // of tickets
 	picks      uint64
 	sweeps     uint64
 
@@ -88,6 +89,7 @@ func New(o Options) *Router {
 		models:     map[string]*modelStats{},
 		queues:     map[class]*queue{},
 		waiting:    map[string]int{},
+		held:       map[string][]*Ticket{},
 	}
 }
 
@@ -200,6 +202,7 @@ func (r *Router) bind(now time.Time, s PoolSpec) *pool {
 	if t, ok := s.Strategy.(Foresighted); ok {
 		p.foresees = t.Foresees()
 	}
+	p.holder, _ = s.Strategy.(Holder)
 	if t, ok := s.Strategy.(Steady); ok {
 		p.steady = t.Steady()
 	}
@@ -295,10 +298,11 @@ const (
 	QueueFull                      // too many wait already, or were promised a place
 	TooLate                        // those who wait would not leave room before Query.Until
 	PerMinute                      // limits per minute leave no room before Query.Until
+	Held                           // the best deployment is not ready to begin with it: waiting helps
 )
 
 func (k RefusalKind) String() string {
-	return [...]string{"saturated", "unavailable", "no_model", "queue_full", "too_late", "per_minute"}[k]
+	return [...]string{"saturated", "unavailable", "no_model", "queue_full", "too_late", "per_minute", "held"}[k]
 }
 
 // Refusal says why a query got no lease.
@@ -315,7 +319,7 @@ func (r *Router) bare(now time.Time, q *Query, k RefusalKind) *Refusal {
 }
 
 // Pick chooses a deployment and reserves it, in one step. Exactly one of the results is nil. A Saturated
-// refusal may be followed by Wait with the same query.
+// or Held refusal may be followed by Wait with the same query.
 func (r *Router) Pick(now time.Time, q Query) (*Lease, *Refusal) {
 	scratch, _ := r.scratch.Get().(*[]prefix.Match)
 	if scratch == nil {
@@ -341,9 +345,10 @@ func (r *Router) pick(now time.Time, q Query) (*Lease, *Refusal, []*Ticket) {
 		if r.keptForOthers(now, &q) {
 			return nil, r.bare(now, &q, Saturated), nil
 		}
+		woken := r.release(now, q.Model)
 		l, refusal := r.choose(now, q, 0)
 		r.arrived(now, &q, l)
-		return l, refusal, nil
+		return l, refusal, woken
 	}
 	woken := r.sweep(now) // nobody overtakes: what waiters claim stays claimed
 	l, refusal := r.choose(now, q, r.sweeps)
@@ -369,28 +374,12 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		r.describe(d, now, p, &q, prompt, output, -1)
 		return nil, r.refuse(d)
 	}
-	r.charges = r.charges[:0]
-	if p.foresees {
-		for i, m := range r.eligible {
-			r.charges = append(r.charges, r.forecast(now, p, m, &q, prompt, output))
-			r.candidates[i].Forecast = r.charges[i].Forecast
-		}
-	}
-	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Prompt: prompt, Output: output,
-		Answer: p.stats.answerTokens(q.Facts), Outlook: p.stats.outlook.of(len(p.members))}
-	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
-	run := p.run(r.eligible, kept)
-	if run != nil {
-		r.round.RunTotal = run.total
-		for i := range r.eligible {
-			r.candidates[i].RunPicks = run.picks[i]
-		}
-	}
-	i := 0
-	if ahead != nil {
-		i = slices.Index(r.eligible, ahead)
-	} else {
-		i = p.strategy.Pick(&r.round)
+	i, run := r.rank(now, p, &q, prompt, output, ahead, kept)
+	if ahead == nil && r.holds(now, p, &q, r.eligible[i]) {
+		d := &Decision{}
+		r.describe(d, now, p, &q, prompt, output, -1)
+		d.Outlook = r.round.Outlook
+		return nil, &Refusal{Kind: Held, Decision: d}
 	}
 	if p.foresees && ahead == nil {
 		r.charges[i].elsewhere = r.elsewhere(i)
@@ -404,6 +393,31 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		run.total++
 	}
 	return l, nil
+}
+
+// rank returns which of r.eligible is to be chosen, ahead or else by the strategy, and the run that it belongs to.
+func (r *Router) rank(now time.Time, p *pool, q *Query, prompt, output int, ahead *member, kept bool) (int, *run) {
+	r.charges = r.charges[:0]
+	if p.foresees {
+		for i, m := range r.eligible {
+			r.charges = append(r.charges, r.forecast(now, p, m, q, prompt, output))
+			r.candidates[i].Forecast = r.charges[i].Forecast
+		}
+	}
+	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Prompt: prompt, Output: output,
+		Answer: p.stats.answerTokens(q.Facts), Outlook: p.stats.outlook.of(len(p.members))}
+	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
+	run := p.run(r.eligible, kept)
+	if run != nil {
+		r.round.RunTotal = run.total
+		for i := range r.eligible {
+			r.candidates[i].RunPicks = run.picks[i]
+		}
+	}
+	if ahead != nil {
+		return slices.Index(r.eligible, ahead), run
+	}
+	return p.strategy.Pick(&r.round), run
 }
 
 // ahead returns the member that goes before any that the strategy would choose, nil if there is none: who waits for

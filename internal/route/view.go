@@ -95,6 +95,9 @@ func (b *breaker) view(now time.Time) BreakerView {
 func (r *Router) View(now time.Time) View {
 	r.mu.Lock()
 	v := View{Epoch: r.epoch, Waiting: maps.Clone(r.waiting)}
+	for model, held := range r.held {
+		v.Waiting[model] += len(held)
+	}
 	for _, n := range r.nodes {
 		v.Deployments = append(v.Deployments, DeploymentView{
 			FullFor: n.fullFor(now),

@@ -21,6 +21,8 @@ type predictedOptions struct {
 	// Objective is what is to come soon: first_token, last_token, or auto: the last where the answer is not streamed, since
 	// whoever asked sees nothing before it, and the first where it is.
 	Objective string `yaml:"objective"`
+	// Hold makes requests wait here as long as the deployment that is best for them is not ready.
+	Hold bool `yaml:"hold"`
 	// DollarsPerSecond is what a second less is worth, in dollars; 0 = money does not count.
 	DollarsPerSecond float64 `yaml:"dollars_per_second"`
 }
@@ -33,7 +35,7 @@ const (
 )
 
 func newPredictedWait(decode func(any) error) (route.Strategy, error) {
-	o := predictedOptions{Objective: auto}
+	o := predictedOptions{Objective: auto, Hold: true}
 	if err := decode(&o); err != nil {
 		return nil, err
 	}
@@ -51,7 +53,10 @@ func (predictedWait) String() string { return "predicted_wait" }
 // Foresees makes the Router forecast.
 func (predictedWait) Foresees() bool { return true }
 
-const mostError = 1.1 // times to the first token that are three times as long or as short as forecast
+// Holds makes the Router hold requests, as long as it can be told when a deployment is ready.
+func (s predictedWait) Holds(o *route.Outlook) bool { return s.Hold && o.Error <= mostError }
+
+const mostError = 1.8 // times to the first token that are six times as long or as short as forecast
 
 func (s predictedWait) Pick(r *route.Round) int {
 	if r.Outlook.Error > mostError {

@@ -80,7 +80,7 @@ var (
 	}
 	queueDepth = &family{
 		name: "evenkeel_queue_depth", kind: gauge, unit: "requests",
-		help:    "Requests that wait for room now, read at scrape time. A model has a series from its first request on.",
+		help:    "Requests that wait for room, or are held until a deployment is ready, now, read at scrape time. A model has a series from its first request on.",
 		labels:  []label{servedBy},
 		query:   `sum(evenkeel_queue_depth) > 0`,
 		answers: "whether demand exceeds what the fleet may take",

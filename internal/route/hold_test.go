@@ -1,0 +1,261 @@
+package route
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// patientForesee is foresee, which holds.
+type patientForesee struct{ foresee }
+
+func (patientForesee) Holds(*Outlook) bool { return true }
+
+// stand is deployments that take requests under a strategy that holds.
+type stand struct {
+	*testing.T
+	r   *Router
+	now time.Time
+}
+
+func newStand(t *testing.T, deployments ...Deployment) *stand {
+	return &stand{t, newRouter(t, PoolSpec{Model: "m", Strategy: patientForesee{}, Deployments: deployments}), start}
+}
+
+// prompt is of so many tokens.
+func prompt(tokens int) Query {
+	return Query{Model: "m", Facts: &Facts{Model: "m", Stream: true, PromptBytes: int(float64(tokens) * priorBytesPerToken), MaxOutput: 10}}
+}
+
+// busy gives each deployment prompts until the next is held, and returns who may end.
+func (s *stand) busy(tokens int) (leases []*Lease) {
+	s.Helper()
+	for range 100 {
+		l, refusal := s.r.Pick(s.now, prompt(tokens))
+		if refusal != nil {
+			if refusal.Kind != Held || refusal.Decision.Chosen != "" || len(refusal.Decision.Candidates) == 0 {
+				s.Fatalf("refused: %+v", refusal)
+			}
+			return leases
+		}
+		leases = append(leases, l)
+	}
+	s.Fatal("nothing is held")
+	return nil
+}
+
+func (s *stand) held(q Query) *waiter {
+	s.Helper()
+	mustRefuse(s, s.r, s.now, q, Held)
+	q.Held = true
+	return wait(s, s.r, s.now, q)
+}
+
+// finish ends leases that began: the first tokens come one after the other.
+func (s *stand) finish(leases ...*Lease) {
+	for _, l := range leases {
+		l.FirstToken(s.now)
+		l.Done(s.now, success())
+	}
+}
+
+// TestHeldUntilReady: a request stays here while no deployment would begin with it, and goes as soon as one would; the shortest first.
+func TestHeldUntilReady(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{}), dep("b/m", Limits{}))
+	leases := s.busy(10_000)
+	if len(leases) != 4 { // one that runs and one behind it, each
+		t.Fatalf("%d went on", len(leases))
+	}
+	long, short := s.held(prompt(30_000)), s.held(prompt(1000))
+	if got := s.r.View(s.now).Waiting["m"]; got != 2 {
+		t.Errorf("%d wait, want 2", got)
+	}
+	s.now = at(time.Second)
+	leases[0].FirstToken(s.now)
+	l := short.mustGet(t)
+	if l.Deployment() != leases[0].Deployment() {
+		t.Errorf("it went to %s, ready is %s", l.Deployment().ID, leases[0].Deployment().ID)
+	}
+	long.mustWait(t)
+	s.now = at(2 * time.Second)
+	s.finish(leases...)
+	s.finish(long.mustGet(t), l)
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestWhoIsHeldLongGoesFirst, shorter or not: a second that was waited makes up for holdAge of a prompt.
+func TestWhoIsHeldLongGoesFirst(t *testing.T) {
+	f := func(waited time.Duration, oldFirst bool) {
+		t.Helper()
+		s := newStand(t, dep("a/m", Limits{}))
+		leases := s.busy(40_000)
+		old := s.held(prompt(15_000)) // a second more than the other, at the speed that is assumed
+		s.now = at(waited)
+		young := s.held(prompt(10_000))
+		leases[0].FirstToken(s.now)
+		first, second := young, old
+		if oldFirst {
+			first, second = old, young
+		}
+		s.finish(first.mustGet(t))
+		s.finish(leases...)
+		s.finish(second.mustGet(t))
+		mustBeIdle(t, s.r, s.now)
+	}
+	f(time.Second, false)
+	f(6*time.Second, true)
+}
+
+// TestNotHeld is what would gain nothing by it, or what nothing would release.
+func TestNotHeld(t *testing.T) {
+	f := func(what string, tokens int, change func(q *Query)) {
+		t.Helper()
+		s := newStand(t, dep("a/m", Limits{}), dep("b/m", Limits{}))
+		var leases []*Lease
+		for range 20 {
+			q := prompt(tokens)
+			change(&q)
+			l, refusal := s.r.Pick(s.now, q)
+			if refusal != nil {
+				t.Fatalf("%s: held", what)
+			}
+			leases = append(leases, l)
+		}
+		s.finish(leases...)
+		mustBeIdle(t, s.r, s.now)
+	}
+	f("prompts that fill no step", 100, func(*Query) {})
+	f("answers that are not streamed", 10_000, func(q *Query) { q.Facts.Stream = false })
+	f("a hedge", 10_000, func(q *Query) { q.Beside = &Deployment{Endpoint: "elsewhere"} })
+}
+
+// TestHeldWhereTheCacheIsFull: what has no room there would wait for an answer to end, and could go nowhere else meanwhile.
+func TestHeldWhereTheCacheIsFull(t *testing.T) {
+	d := dep("a/m", Limits{})
+	d.Cache = 1000
+	s := newStand(t, d)
+	q := prompt(400)
+	q.Facts.MaxOutput = 300
+	one, two := mustPick(t, s.r, s.now, q), mustPick(t, s.r, s.now, q)
+	w := s.held(q)
+	one.FirstToken(s.now)
+	w.mustWait(t)
+	one.Done(s.now, success())
+	s.finish(w.mustGet(t), two)
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestHeldAreToldWhenNobodyIsLeft, and who gives up is forgotten.
+func TestHeldAreToldWhenNobodyIsLeft(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{}))
+	leases := s.busy(10_000)
+	gone, gaveUp := s.held(prompt(9000)), s.held(prompt(9000))
+	gaveUp.Cancel(s.now)
+	if _, err := s.r.Adopt(s.now, []PoolSpec{{Model: "m", Strategy: patientForesee{}, Deployments: []Deployment{dep("b/m", Limits{})}}}); err != nil {
+		t.Fatal(err)
+	}
+	l := gone.mustGet(t)
+	if l.Deployment().ID != "b/m" {
+		t.Errorf("it went to %s", l.Deployment().ID)
+	}
+	s.finish(append(leases, l)...)
+	leases = s.busy(10_000)
+	gone = s.held(prompt(9000))
+	if _, err := s.r.Adopt(s.now, nil); err != nil {
+		t.Fatal(err)
+	}
+	if l, refusal := gone.Result(); l != nil || refusal == nil || refusal.Kind != NoModel {
+		t.Errorf("lease %v, refusal %+v", l, refusal)
+	}
+	s.finish(leases...)
+	mustBeIdle(t, s.r, s.now)
+	if len(s.r.held) != 0 {
+		t.Error("somebody is held for ever")
+	}
+}
+
+// TestHeldAreReleasedByTime: a line drains while no first token comes.
+func TestHeldAreReleasedByTime(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{}))
+	leases := s.busy(10_000)
+	w := s.held(prompt(9000))
+	due := s.r.Tick(s.now)
+	if !due.After(s.now) || due.After(at(time.Minute)) {
+		t.Fatalf("to be looked at again at %v", due)
+	}
+	for range 10 {
+		s.now = due
+		if due = s.r.Tick(s.now); due.IsZero() {
+			break
+		}
+	}
+	s.finish(append(leases, w.mustGet(t))...)
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestNobodyIsHeldForEver, whatever happens to those before: each request that is held is sent on or told, once nothing runs.
+func TestNobodyIsHeldForEver(t *testing.T) {
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		s := newStand(t, dep("a/m", Limits{}), dep("b/m", Limits{InFlight: 3}), dep("c/m", Limits{Tokens: 50_000}))
+		var running []*Lease
+		var waiting []*waiter
+		take := func() {
+			waiting = slices.DeleteFunc(waiting, func(w *waiter) bool {
+				l, refusal := w.Result()
+				if l != nil {
+					running = append(running, l)
+				}
+				return l != nil || refusal != nil
+			})
+		}
+		step := func(n int) {
+			s.now = s.now.Add(time.Duration(random.IntN(500)) * time.Millisecond)
+			switch n {
+			case 0, 1, 2, 3:
+				q := prompt(1 + random.IntN(20_000))
+				q.Facts.Seed, q.Facts.Stream = random.Uint64(), random.IntN(4) > 0
+				l, refusal := s.r.Pick(s.now, q)
+				if l != nil {
+					running = append(running, l)
+				} else if q.Held = refusal.Kind == Held; q.Held || refusal.Kind == Saturated {
+					waiting = append(waiting, wait(t, s.r, s.now, q))
+				}
+			case 4:
+				if len(running) > 0 {
+					running[random.IntN(len(running))].FirstToken(s.now)
+				}
+			case 5, 6:
+				if len(running) > 0 {
+					k := random.IntN(len(running))
+					l := running[k]
+					running = slices.Delete(running, k, k+1)
+					l.Done(s.now, []Outcome{success(), success(), left(), broken(), unreachable()}[random.IntN(5)])
+				}
+			case 7:
+				if len(waiting) > 0 && random.IntN(3) == 0 {
+					k := random.IntN(len(waiting))
+					waiting[k].Cancel(s.now)
+					waiting = slices.Delete(waiting, k, k+1)
+				}
+			case 8:
+				s.r.Tick(s.now)
+			}
+			take()
+		}
+		for range 400 {
+			step(random.IntN(9))
+		}
+		for range 10_000 {
+			if len(running) == 0 {
+				break
+			}
+			step(5)
+		}
+		if len(running)+len(waiting) > 0 {
+			t.Fatalf("seed %d: %d run and %d wait", seed, len(running), len(waiting))
+		}
+		mustBeIdle(t, s.r, s.now)
+	}
+}
