@@ -262,7 +262,9 @@ func (x *Exchange) try(now time.Time) {
 		x.draw++
 		lease, refusal := x.router.Pick(now, q)
 		if refusal != nil && (refusal.Kind == route.Saturated || refusal.Kind == route.Held) {
-			q.Held = refusal.Kind == route.Held
+			if refusal.Kind == route.Held {
+				q.Held = refusal
+			}
 			x.rec.Refusals = append(x.rec.Refusals, refusal) // says who was full
 			x.ticket, refusal = x.router.Wait(now, q, x.plan.Notify)
 			if refusal == nil {

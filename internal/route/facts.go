@@ -34,7 +34,7 @@ type Query struct {
 	Tried []string  // IDs of deployments that this request already tried for this model
 	Away  []string  // failure domains to stay out of, if there is another
 	Until time.Time // who cannot be served by then need not wait, zero = waits for ever
-	Held  bool      // Wait: after a refusal that is Held
+	Held  *Refusal  // Wait: the refusal that it follows, if that was Held
 
 	// Beside is where another attempt of the request is at work, nil = none is. What shares a scope with it may not serve:
 	// a hedge to the same endpoint or account would wait for the same fault.

@@ -23,7 +23,7 @@ const (
 	holdAge  = 0.3
 	holdMost = 4096 // requests held for a model; more go on at once
 	// holdLook is how many forecasts are made for those who wait longest, each time a deployment becomes ready, for holdLeast of them at
-	// the least.
+	// the least; and once more as many for others who waited for one that is ready.
 	holdLook  = 1024
 	holdLeast = 8
 	holdStale = 100 * time.Millisecond // what the index said of a prompt is asked again after that
@@ -50,7 +50,8 @@ func (r *Router) holds(now time.Time, p *pool, q *Query, m *member) bool {
 
 // hold makes a Ticket for a query that is held.
 func (r *Router) hold(now time.Time, q Query, wakeUp func()) *Ticket {
-	t := &Ticket{router: r, query: q, wake: wakeUp, held: true, since: now, matched: now}
+	t := &Ticket{router: r, query: q, wake: wakeUp, held: true, since: now, matched: now, best: q.Held.best}
+	q.Held.best, t.query.Held = nil, nil // what is recorded must not keep a node
 	r.held[q.Model] = append(r.held[q.Model], t)
 	return t
 }
@@ -100,7 +101,17 @@ func (r *Router) next(now time.Time, p *pool, held []*Ticket) *Ticket {
 	}
 	var first *Ticket
 	least := math.Inf(1)
-	for _, t := range held[:min(len(held), max(holdLook/max(len(p.members), 1), holdLeast))] {
+	look := max(holdLook/max(len(p.members), 1), holdLeast)
+	others := look
+	for k, t := range held {
+		if k >= look {
+			if !t.best.ready(now, p) {
+				continue
+			}
+			if others--; others < 0 {
+				break
+			}
+		}
 		q := &t.query
 		if now.Sub(t.matched) > holdStale {
 			t.matched = now
@@ -117,7 +128,8 @@ func (r *Router) next(now time.Time, p *pool, held []*Ticket) *Ticket {
 			continue
 		}
 		i, _ := r.rank(now, p, q, prompt, output, ahead, false)
-		if m := r.eligible[i]; ahead == nil && !m.node.ready(now, p) && p.holder != nil && p.holder.Holds(&r.round.Outlook) {
+		t.best = r.eligible[i].node
+		if ahead == nil && !t.best.ready(now, p) && p.holder != nil && p.holder.Holds(&r.round.Outlook) {
 			continue
 		}
 		if key := r.candidates[i].Forecast.Prefill - holdAge*now.Sub(t.since).Seconds(); key < least {

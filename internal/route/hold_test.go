@@ -1,6 +1,7 @@
 package route
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -47,8 +48,7 @@ func (s *stand) busy(tokens int) (leases []*Lease) {
 
 func (s *stand) held(q Query) *waiter {
 	s.Helper()
-	mustRefuse(s, s.r, s.now, q, Held)
-	q.Held = true
+	q.Held = mustRefuse(s, s.r, s.now, q, Held)
 	return wait(s, s.r, s.now, q)
 }
 
@@ -219,7 +219,10 @@ func TestNobodyIsHeldForEver(t *testing.T) {
 				l, refusal := s.r.Pick(s.now, q)
 				if l != nil {
 					running = append(running, l)
-				} else if q.Held = refusal.Kind == Held; q.Held || refusal.Kind == Saturated {
+				} else if refusal.Kind == Held || refusal.Kind == Saturated {
+					if refusal.Kind == Held {
+						q.Held = refusal
+					}
 					waiting = append(waiting, wait(t, s.r, s.now, q))
 				}
 			case 4:
@@ -258,4 +261,37 @@ func TestNobodyIsHeldForEver(t *testing.T) {
 		}
 		mustBeIdle(t, s.r, s.now)
 	}
+}
+
+// TestManyHeldDoNotHideOneWhoCouldGo: those who wait longest are looked at first, but whoever waits for a deployment that is ready is
+// found behind them.
+func TestManyHeldDoNotHideOneWhoCouldGo(t *testing.T) {
+	var fleet []Deployment
+	for i := range 200 {
+		fleet = append(fleet, dep(fmt.Sprintf("d%03d/m", i), Limits{}))
+	}
+	s := newStand(t, fleet...)
+	on := func(id string) Query {
+		q := prompt(10_000)
+		q.Facts.Pin = id
+		return q
+	}
+	ones, twos := []*Lease{}, []*Lease{}
+	for range 2 {
+		ones = append(ones, mustPick(t, s.r, s.now, on("d000")))
+		twos = append(twos, mustPick(t, s.r, s.now, on("d001")))
+	}
+	var behind []*waiter
+	for range 50 {
+		behind = append(behind, s.held(on("d000")))
+	}
+	w := s.held(on("d001"))
+	s.r.Tick(s.now)
+	s.finish(twos[0])
+	s.finish(w.mustGet(t), twos[1])
+	s.finish(ones...)
+	for _, w := range behind {
+		s.finish(w.mustGet(t))
+	}
+	mustBeIdle(t, s.r, s.now)
 }

@@ -21,6 +21,7 @@ type Ticket struct {
 	held    bool      // it is in Router.held, not in a queue
 	since   time.Time // when it began to wait there
 	matched time.Time // when the index was last asked
+	best    *node     // where it was to go then
 }
 
 // queue holds waiters who could be served by the same deployments, in order of arrival. While the first of
@@ -54,7 +55,7 @@ func (r *Router) Wait(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal)
 func (r *Router) enqueue(now time.Time, q Query, wakeUp func()) (*Ticket, *Refusal, []*Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q.Held {
+	if q.Held != nil {
 		return r.hold(now, q, wakeUp), nil, nil
 	}
 	if refusal := r.turnAway(now, &q); refusal != nil {

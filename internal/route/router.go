@@ -311,6 +311,8 @@ type Refusal struct {
 	Decision *Decision
 	RetryIn  time.Duration // Unavailable: until the soonest candidate may be tried again; QueueFull, TooLate, PerMinute: until a place that is kept. 0 = unknown
 	Limited  bool          // Unavailable: who might serve it has used up its quota at upstream, and nothing else is the matter
+
+	best *node // Held: which is not ready
 }
 
 // bare is a refusal for which no candidate was looked at.
@@ -345,10 +347,9 @@ func (r *Router) pick(now time.Time, q Query) (*Lease, *Refusal, []*Ticket) {
 		if r.keptForOthers(now, &q) {
 			return nil, r.bare(now, &q, Saturated), nil
 		}
-		woken := r.release(now, q.Model)
 		l, refusal := r.choose(now, q, 0)
 		r.arrived(now, &q, l)
-		return l, refusal, woken
+		return l, refusal, nil
 	}
 	woken := r.sweep(now) // nobody overtakes: what waiters claim stays claimed
 	l, refusal := r.choose(now, q, r.sweeps)
@@ -379,7 +380,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		d := &Decision{}
 		r.describe(d, now, p, &q, prompt, output, -1)
 		d.Outlook = r.round.Outlook
-		return nil, &Refusal{Kind: Held, Decision: d}
+		return nil, &Refusal{Kind: Held, Decision: d, best: r.eligible[i].node}
 	}
 	if p.foresees && ahead == nil {
 		r.charges[i].elsewhere = r.elsewhere(i)
