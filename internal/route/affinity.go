@@ -29,7 +29,7 @@ const (
 const DefaultSlowdownLimit = 2.5
 
 const (
-	mostSessions  = 1 << 17 // that are remembered for a model; each takes some 50 bytes
+	mostSessions  = 1 << 17 // that are remembered for a model; each takes 24 bytes
 	sessionShare  = 0.5     // of a session's prompt that counts as held, if less of its text is: there may be more than text
 	leastHeld     = 0.5     // of a prompt: less is not worth a choice
 	slowerAtLeast = 0.05    // seconds to the first token: who is slower by less is not slow
@@ -210,36 +210,82 @@ func (p *pool) othersTTFT(now time.Time, n *node) float64 {
 	return (of((rest-1)/2) + of(rest/2)) / 2
 }
 
-// sessions remembers where each session was served last: the latest mostSessions/2 of them at least, mostSessions at most. Guarded by
-// Router.mu.
-type sessions struct{ young, old map[uint64]served }
+// sessions remembers where each session was served last: at most mostSessions, of which those that were served longest ago give way. It
+// is a table of small sets that doubles when one is full: a map of as many takes five times the memory. Guarded by Router.mu.
+type sessions struct{ sets []sessionSet } // as many as a power of two
+
+// sessionSet is where the sessions may be whose IDs, which are hashes, end alike.
+type sessionSet [8]served
 
 type served struct {
+	id   uint64 // 0 = free
 	node *node
 	pick uint64 // Router.picks
 }
 
-func (s *sessions) at(id uint64) *node {
-	if v, ok := s.young[id]; ok {
-		return v.node
+const fewestSets = 16
+
+func (s *sessions) set(id uint64) *sessionSet {
+	if len(s.sets) == 0 {
+		return nil
 	}
-	return s.old[id].node
+	return &s.sets[id&uint64(len(s.sets)-1)]
+}
+
+// at returns where a session was served last, nil if that is not known.
+func (s *sessions) at(id uint64) *node {
+	if at := s.place(id); at != nil && id != 0 && at.id == id {
+		return at.node
+	}
+	return nil
 }
 
 // served notes that a pick served the session. One that was made before the last that did says nothing new: it took long.
 func (s *sessions) served(id uint64, n *node, pick uint64) {
-	last, ok := s.young[id]
-	if !ok {
-		last = s.old[id]
+	for {
+		at := s.place(id)
+		if at != nil && (at.id == 0 || at.id == id) || !s.grow() {
+			if at.id != id || pick >= at.pick {
+				*at = served{id, n, pick}
+			}
+			return
+		}
 	}
-	if pick < last.pick {
-		return
+}
+
+// place is where a session is, else where it may be put: at a free place, or at that of who was served longest ago.
+func (s *sessions) place(id uint64) *served {
+	set := s.set(id)
+	if set == nil {
+		return nil
 	}
-	if !ok && len(s.young) >= mostSessions/2 {
-		s.old, s.young = s.young, nil
+	oldest := &set[0]
+	for i := range set {
+		x := &set[i]
+		if x.id == id || x.id == 0 { // places are taken in order
+			return x
+		}
+		if x.pick < oldest.pick {
+			oldest = x
+		}
 	}
-	if s.young == nil {
-		s.young = map[uint64]served{}
+	return oldest
+}
+
+// grow doubles the table, and reports false if it may not.
+func (s *sessions) grow() bool {
+	n := max(2*len(s.sets), fewestSets)
+	if n*len(sessionSet{}) > mostSessions {
+		return false
 	}
-	s.young[id] = served{n, pick}
+	old := s.sets
+	s.sets = make([]sessionSet, n)
+	for i := range old {
+		for _, v := range old[i] {
+			if v.id != 0 {
+				*s.place(v.id) = v // half of a set has room
+			}
+		}
+	}
+	return true
 }
