@@ -506,7 +506,7 @@ func TestSimbench(t *testing.T) {
 	if stopped >= finished || after != finished || !bytes.Equal(first, again) {
 		t.Errorf("%d bytes when stopped, %d when finished, %d the time after; alike reports: %v", stopped, finished, after, bytes.Equal(first, again))
 	}
-	for _, want := range []string{"excerpts of 300 requests", "azure-code/vllm-2048/n2/rho0.7", "peer:sglang", "reference:exact-1", "**least_tokens**", "## Judgement of `" + judged() + "`"} {
+	for _, want := range []string{"excerpts of 300 requests", "azure-code/vllm-2048/n2/rho0.7", "peer:sglang", "reference:exact-1", "**predicted_wait**", "## Judgement of `" + judged() + "`"} {
 		if !bytes.Contains(first, []byte(want)) {
 			t.Errorf("the report does not have %q", want)
 		}

@@ -103,7 +103,7 @@ func TestKeepsNothing(t *testing.T) {
 
 // Sizes of records vary, and evictions come in runs: order, index and count must hold through all of them.
 func TestMixedSizes(t *testing.T) {
-	r := NewRing(60_000)
+	r := NewRing(120_000)
 	for i := range 1000 {
 		r.Add(record(fmt.Sprint(i), i%5, i*7%33))
 		u := r.Usage()
