@@ -83,7 +83,7 @@ simbench-quick: ## the same for a few rows, takes 10 minutes
 
 routerbench: setup ## compare routing before real llama.cpp servers, and with nginx, HAProxy and the routers of SGLang and vLLM before mock engines, and write docs/routing-real.md, takes an hour (RUNS=5)
 	scripts/peers
-	ROUTERBENCH=$(CURDIR)/docs/routing-real.md RUNS=$(RUNS) go test -count=1 -v -timeout 0 -run TestRouterBench ./tests/router
+	ROUTERBENCH=$(CURDIR)/docs/routing-real.md RUNS=$(RUNS) go test -tags routerbench -count=1 -v -timeout 0 -run TestRouterBench ./tests/router
 
 image: ## build the container image evenkeel:VERSION with podman or docker
 	@tool=$$(command -v podman || command -v docker) || { echo "make image needs podman or docker (Debian package: podman)"; exit 1; }; \

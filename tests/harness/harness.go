@@ -4,12 +4,14 @@
 package harness
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 )
 
 // Root returns the folder that holds go.mod.
@@ -67,4 +69,16 @@ func missing(t testing.TB, what string) {
 		t.Fatalf("%s is missing: run `make setup`", what)
 	}
 	t.Skipf("%s is missing: run `make setup`", what)
+}
+
+// WaitUntil waits for a time, and reports whether it came before ctx ended.
+func WaitUntil(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"evenkeel/internal/sim/fit"
+	"evenkeel/tests/harness"
 )
 
 var vocabulary = strings.Fields(`about after again along answer around become before begin between book bridge bring build call carry
@@ -81,32 +82,20 @@ func interview(ctx context.Context, url string, rng *rand.Rand, alone, crowded i
 	for i := range alone {
 		m, tokens := question()
 		ask(i, m, tokens)
-		until(ctx, time.Now().Add(time.Since(answers[i].Sent)/4)) // a model that is a little slower has none waiting either
+		harness.WaitUntil(ctx, time.Now().Add(time.Since(answers[i].Sent)/4)) // a model that is a little slower has none waiting either
 	}
 	var all sync.WaitGroup
 	at := time.Now()
 	for i := range crowded {
 		at = at.Add(time.Duration(rng.ExpFloat64() * float64(400*time.Millisecond)))
 		m, tokens := question()
-		if !until(ctx, at) {
+		if !harness.WaitUntil(ctx, at) {
 			break
 		}
 		all.Go(func() { ask(alone+i, m, tokens) })
 	}
 	all.Wait()
 	return answers, errors.Join(errs...)
-}
-
-// until waits for a time, and reports whether it came before ctx ended.
-func until(ctx context.Context, at time.Time) bool {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // talk is one conversation as it is planned: what is asked, and when at the earliest.
@@ -156,7 +145,7 @@ func converse(t *testing.T, url string, talks []talk) []turn {
 			var messages []Message
 			for n, question := range k.questions {
 				messages = append(messages, Message{"user", question})
-				if !until(t.Context(), start.Add(k.at[n])) {
+				if !harness.WaitUntil(t.Context(), start.Add(k.at[n])) {
 					errs[i] = t.Context().Err()
 					return
 				}

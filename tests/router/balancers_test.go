@@ -18,8 +18,9 @@ import (
 
 // target is a way to the engines.
 type target struct {
-	name string
-	how  string // it runs, for the report
+	name  string
+	how   string // it runs, for the report
+	extra bool   // scripts/peers installs it; the others are there after make setup
 	// ready returns why it cannot be measured on this machine; nil = it can always.
 	ready func(t *testing.T) error
 	start func(t *testing.T, f fleet) running
@@ -120,7 +121,7 @@ http {
 }
 
 func haproxy(name, how, choose string) target {
-	return target{name: "haproxy " + name, how: how, ready: onPath("haproxy"), start: func(t *testing.T, f fleet) running {
+	return target{name: "haproxy " + name, how: how, extra: true, ready: onPath("haproxy"), start: func(t *testing.T, f fleet) running {
 		address := freeAddress(t)
 		text := fmt.Sprintf(`global
   maxconn 4096
@@ -146,7 +147,7 @@ listen engines
 func pythonRouter(name, policy string) target {
 	home := func(t *testing.T) string { return filepath.Join(harness.Root(t), ".cache", "peers", name) }
 	return target{
-		name: name + " " + policy, how: "its defaults, which are `--policy " + policy + "`",
+		name: name + " " + policy, extra: true, how: "its defaults, which are `--policy " + policy + "`",
 		ready: func(t *testing.T) error {
 			if _, err := os.Stat(filepath.Join(home(t), "version")); err == nil {
 				return nil
@@ -165,24 +166,6 @@ func pythonRouter(name, policy string) target {
 			return serving(t, f, address, exec.Command(filepath.Join(home(t), "bin", "python"), args...))
 		},
 	}
-}
-
-// version is what a peer says it is, for the report.
-func version(t *testing.T, name string) string {
-	t.Helper()
-	var text []byte
-	var err error
-	switch name {
-	case "nginx":
-		text, err = exec.Command("nginx", "-v").CombinedOutput()
-		text = []byte(strings.TrimPrefix(string(text), "nginx version: "))
-	default:
-		text, err = os.ReadFile(filepath.Join(harness.Root(t), ".cache", "peers", name, "version"))
-	}
-	if err != nil {
-		return name + ", version not known"
-	}
-	return strings.TrimSpace(string(text))
 }
 
 func onPath(name string) func(*testing.T) error {

@@ -1,43 +1,33 @@
-//go:build !race
+//go:build !race && routerbench
 
 package router
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"evenkeel/tests/harness"
+	"evenkeel/tests/realengine"
 )
 
-// What is played for the report.
-const (
-	usualRuns = 5                // before real engines, when RUNS does not say
-	warmUp    = 20 * time.Second // turns asked before do not count: caches fill, and learning balancers learn
-	counted   = 60 * time.Second
-	realLoad  = 1.5 // of prompts, if nothing were cached
-)
-
-// peerLoads are the loads before mock engines, likewise.
-var peerLoads = []float64{1, 1.8}
-
-// realTargets are compared before real engines: each with a name for the report, the balancer, and whether talks are pinned.
-var realTargets = []struct {
-	name   string
-	target target
-	pinned bool
-}{
-	{"evenkeel predicted_wait", evenkeel("predicted_wait"), false},
-	{"evenkeel least_connections", evenkeel("least_connections", noAffinity), false},
-	{"perfect stickiness", evenkeel("round_robin"), true},
-	{"nginx least_conn", nginx("least_conn", "", "least_conn;"), false},
-}
+const usualRuns = 5 // before real engines, when RUNS does not say
 
 // TestRouterBench plays all for the report and writes it to the file that ROUTERBENCH names.
 func TestRouterBench(t *testing.T) {
 	file := os.Getenv("ROUTERBENCH")
 	if file == "" {
-		t.Skip("make routerbench runs it")
+		t.Fatal("ROUTERBENCH names no file: run make routerbench")
 	}
 	runs := usualRuns
 	if text := os.Getenv("RUNS"); text != "" {
@@ -114,4 +104,76 @@ func benchPeers(t *testing.T, b *report) {
 	for _, name := range []string{"nginx", "haproxy", "sglang-router", "vllm-router"} {
 		b.versions = append(b.versions, version(t, name))
 	}
+}
+
+// version is what a peer says it is, for the report.
+func version(t *testing.T, name string) string {
+	t.Helper()
+	var text []byte
+	var err error
+	switch name {
+	case "nginx":
+		text, err = exec.Command("nginx", "-v").CombinedOutput()
+		text = []byte(strings.TrimPrefix(string(text), "nginx version: "))
+	default:
+		text, err = os.ReadFile(filepath.Join(harness.Root(t), ".cache", "peers", name, "version"))
+	}
+	if err != nil {
+		return name + ", version not known"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// measure finds out how fast an idle engine is.
+func measure(t *testing.T, url, model string, s shape) speed {
+	t.Helper()
+	sizes := []int{s.system.max / 4, s.system.max}
+	var tokens, seconds [2]float64
+	rng := rand.New(rand.NewPCG(1, 3))
+	for i, n := range sizes {
+		var ttft []float64
+		for range 5 { // of which the median is taken, so that a machine that does other things is asked for less
+			a, err := realengine.Ask(t.Context(), realengine.Question{
+				URL: url, Model: model, Messages: []realengine.Message{{Role: "user", Content: say(rng, n)}}, Tokens: 2, Seed: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens[i], ttft = float64(a.Prompt), append(ttft, a.TTFT.Seconds())
+		}
+		slices.Sort(ttft)
+		seconds[i] = quantile(ttft, 0.5)
+	}
+	v := speed{perToken: (seconds[1] - seconds[0]) / (tokens[1] - tokens[0]), tokensPerWord: (tokens[1] - tokens[0]) / float64(sizes[1]-sizes[0])}
+	v.fixed = max(seconds[0]-v.perToken*tokens[0], 0)
+	if v.perToken <= 0 {
+		t.Fatalf("prompts of %v tokens took %v s", tokens, seconds)
+	}
+	return v
+}
+
+var cpuName = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
+
+// machine says where, when and what is measured.
+func machine(t *testing.T) string {
+	t.Helper()
+	cpu, commit := runtime.GOARCH, "unknown"
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil { // elsewhere the architecture must do
+		if found := cpuName.FindSubmatch(text); found != nil {
+			cpu = string(found[1])
+		}
+	}
+	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil { // an export has no repository
+		commit = strings.TrimSpace(string(out))
+	}
+	return fmt.Sprintf("%s, %d cores, %s/%s, %s, on %s, commit %s", cpu, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), time.Now().UTC().Format("2006-01-02"), commit)
+}
+
+// loadAverage is that of the last minute.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "not known"
+	}
+	return strings.Fields(string(text))[0]
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -55,7 +54,7 @@ func have(ctx context.Context, url, model string, k *talk, number int, pin pins,
 	messages := []realengine.Message{{Role: "system", Content: k.system}}
 	next := start.Add(k.at)
 	for n, question := range k.questions {
-		if next.Sub(start) > within || !until(ctx, next) {
+		if next.Sub(start) > within || !harness.WaitUntil(ctx, next) {
 			return turns
 		}
 		messages = append(messages, realengine.Message{Role: "user", Content: question})
@@ -70,46 +69,6 @@ func have(ctx context.Context, url, model string, k *talk, number int, pin pins,
 		next = time.Now().Add(k.pauses[n])
 	}
 	return turns
-}
-
-// until waits for a time, and reports whether it came before ctx ended.
-func until(ctx context.Context, at time.Time) bool {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// measure finds out how fast an idle engine is.
-func measure(t *testing.T, url, model string, s shape) speed {
-	t.Helper()
-	sizes := []int{s.system.max / 4, s.system.max}
-	var tokens, seconds [2]float64
-	rng := rand.New(rand.NewPCG(1, 3))
-	for i, n := range sizes {
-		var ttft []float64
-		for range 5 { // of which the median is taken, so that a machine that does other things is asked for less
-			a, err := realengine.Ask(t.Context(), realengine.Question{
-				URL: url, Model: model, Messages: []realengine.Message{{Role: "user", Content: say(rng, n)}}, Tokens: 2, Seed: 1,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			tokens[i], ttft = float64(a.Prompt), append(ttft, a.TTFT.Seconds())
-		}
-		slices.Sort(ttft)
-		seconds[i] = quantile(ttft, 0.5)
-	}
-	v := speed{perToken: (seconds[1] - seconds[0]) / (tokens[1] - tokens[0]), tokensPerWord: (tokens[1] - tokens[0]) / float64(sizes[1]-sizes[0])}
-	v.fixed = max(seconds[0]-v.perToken*tokens[0], 0)
-	if v.perToken <= 0 {
-		t.Fatalf("prompts of %v tokens took %v s", tokens, seconds)
-	}
-	return v
 }
 
 // learnForecasts asks the balancer what it expected of each turn.

@@ -5,14 +5,32 @@ package router
 import (
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
-	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 )
+
+// What is played for the report.
+const (
+	warmUp   = 20 * time.Second // turns asked before do not count: caches fill, and learning balancers learn
+	counted  = 60 * time.Second
+	realLoad = 1.5 // of prompts, if nothing were cached
+)
+
+// peerLoads are the loads before mock engines, likewise.
+var peerLoads = []float64{1, 1.8}
+
+// realTargets are compared before real engines: each with a name for the report, the balancer, and whether talks are pinned.
+var realTargets = []struct {
+	name   string
+	target target
+	pinned bool
+}{
+	{"evenkeel predicted_wait", evenkeel("predicted_wait"), false},
+	{"evenkeel least_connections", evenkeel("least_connections", noAffinity), false},
+	{"perfect stickiness", evenkeel("round_robin"), true},
+	{"nginx least_conn", nginx("least_conn", "", "least_conn;"), false},
+}
 
 // report is what docs/routing-real.md is written from.
 type report struct {
@@ -159,32 +177,6 @@ the balancer share the machine: its load average was %s at the start and %s at t
 		}
 		fmt.Fprintf(w, "- %s: %s.\n", p.target.name, p.target.how)
 	}
-}
-
-var cpuName = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
-
-// machine says where, when and what is measured.
-func machine(t *testing.T) string {
-	t.Helper()
-	cpu, commit := runtime.GOARCH, "unknown"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil { // elsewhere the architecture must do
-		if found := cpuName.FindSubmatch(text); found != nil {
-			cpu = string(found[1])
-		}
-	}
-	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil { // an export has no repository
-		commit = strings.TrimSpace(string(out))
-	}
-	return fmt.Sprintf("%s, %d cores, %s/%s, %s, on %s, commit %s", cpu, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), time.Now().UTC().Format("2006-01-02"), commit)
-}
-
-// loadAverage is that of the last minute.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "not known"
-	}
-	return strings.Fields(string(text))[0]
 }
 
 func TestReport(t *testing.T) {
