@@ -3,10 +3,11 @@
 // docs/routing-quality.md with its plots.
 //
 // Results are kept in a file, a line for each row, policy and seed, under a key that is a hash of the row, of the trace it plays and
-// of the code that made it. A run that was stopped goes on where it was; what code that changed has made is made anew.
+// of the code that made it. A run that was stopped goes on where it was; what code that changed has made is made anew. Other routers'
+// results are kept while nothing but Evenkeel's own code changed, and they still do the same on rows that try it.
 //
 // The files: main.go (flags), matrix.go (the rows), variants.go (rows about faults and about what balancers know), policies.go (who takes
-// part), traces.go, store.go (the file of results), version.go (the hash of the code), run.go (plays what is missing), length.go (how
+// part), traces.go, store.go (the file of results), version.go and conduct.go (which code made them), run.go (plays what is missing), length.go (how
 // long rows are), digest.go (what the results say), judge.go and judgement.go (which
 // targets Evenkeel's strategy meets), report.go (the document), plot.go (SVG).
 package main
@@ -115,7 +116,7 @@ func simbench(ctx context.Context, o options, out io.Writer) error {
 	if b.policies, err = policies(); err != nil {
 		return err
 	}
-	if b.versions, err = codeVersions(o.root); err != nil {
+	if b.versions, err = b.version(ctx); err != nil {
 		return err
 	}
 	if o.judge {

@@ -22,9 +22,8 @@ type spec struct {
 	Least    int     `json:"-"` // and at least
 	Holdout  bool    `json:"holdout,omitempty"`
 
-	seeds  int
-	scouts int  // seeds that are played under every policy, the others only under those that may be the best
-	quick  bool // it is among the few
+	seeds int  // the first is played under every policy, the others only under those that may be the best
+	quick bool // it is among the few
 }
 
 // name tells rows apart: workload/engine/n/rho[/variant].
@@ -60,11 +59,8 @@ const (
 	fullMost, quickMost       = 120_000, 3_000
 	fullLeast, quickLeast     = 4_000, 1_500
 	fullSeeds, quickSeeds     = 10, 3 // 99th percentiles need ten
-	fullScouts, quickScouts   = 2, 1
 
-	largeFleet  = 64 // deployments, from which on fewer scouts must do
-	largeScouts = 1
-	chatLeast   = 60_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
+	chatLeast = 60_000 // requests of conversations before FIFO engines, which serve hundreds a second: minutes, or all is cold
 
 	wholeTrace = 12_031 // requests of the Mooncake conversation trace, to guess what it costs
 	wholeSeeds = 1      // a seed only spreads its ticks
@@ -133,16 +129,13 @@ func matrix() []spec {
 	for i := range m {
 		s := &m[i]
 		s.quick = quickRows[s.name()]
-		s.Lengths, s.Most, s.Least, s.seeds, s.scouts = fullLengths, fullMost, fullLeast, fullSeeds, fullScouts
-		if s.N >= largeFleet {
-			s.scouts = largeScouts
-		}
+		s.Lengths, s.Most, s.Least, s.seeds = fullLengths, fullMost, fullLeast, fullSeeds
 		if s.Workload == "multi-turn" && s.Engine == "fifo" {
 			s.Least = chatLeast
 		}
 	}
 	for _, rho := range []float64{.7, 1} { // its name is what says how long it is
-		m = append(m, spec{Workload: conversation, Engine: "fifo", N: 8, Rho: rho, NoCache: true, Variant: whole, Most: wholeTrace, seeds: wholeSeeds, scouts: wholeSeeds, quick: true})
+		m = append(m, spec{Workload: conversation, Engine: "fifo", N: 8, Rho: rho, NoCache: true, Variant: whole, Most: wholeTrace, seeds: wholeSeeds, quick: true})
 	}
 	return m
 }
@@ -197,7 +190,7 @@ func selected(o options) ([]spec, error) {
 				continue
 			}
 			if s.Variant != whole {
-				s.Lengths, s.Most, s.Least, s.seeds, s.scouts = quickLengths, quickMost, quickLeast, quickSeeds, quickScouts
+				s.Lengths, s.Most, s.Least, s.seeds = quickLengths, quickMost, quickLeast, quickSeeds
 			}
 		}
 		if ok, _ := path.Match(o.only, s.name()); !ok && o.only != "*" {

@@ -113,7 +113,7 @@ func guess(s *spec) float64 {
 	return float64(requests) * float64(s.N) / 8 * float64(s.seeds)
 }
 
-// contender: a policy whose mean or 99th percentile is within this factor of the best other router's, in the seeds of scouts, may be the best.
+// contender: a policy whose mean or 99th percentile is within this factor of the best other router's, in the first seed, may be the best.
 const contender = 1.3
 
 // row plays one row.
@@ -136,7 +136,7 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 		takes = slices.DeleteFunc(slices.Clone(takes), func(c policy) bool { return c.kind == reference })
 	}
 	for i := range s.seeds {
-		if i == s.scouts {
+		if i == 1 {
 			takes = contenders(p, takes)
 		}
 		seed := s.seed(i)
@@ -162,7 +162,7 @@ func (b *bench) row(ctx context.Context, s spec) (*played, error) {
 	return p, nil
 }
 
-// contenders returns the policies that may be the best of a row, by what all of them made of its first seeds, and the yardstick that was
+// contenders returns the policies that may be the best of a row, by what all of them made of its first seed, and the yardstick that was
 // the best of its kind. What is compared with are other routers: however much Evenkeel is ahead, the best of them plays all seeds. Where
 // backlog grows under each of them, goodput tells.
 func contenders(p *played, all []policy) []policy {
@@ -210,12 +210,7 @@ func (b *bench) result(ctx context.Context, c cell, policy policy, prepare func(
 		return nil, err
 	}
 	began := threadTime()
-	var o *study.Outcome
-	if policy.kind == bound {
-		o, err = lowerBound(p, c.Seed)
-	} else {
-		o, err = p.Run(policy.Policy, c.Seed, study.Hooks{})
-	}
+	o, err := outcome(p, policy, c.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -223,8 +218,19 @@ func (b *bench) result(ctx context.Context, c cell, policy policy, prepare func(
 		Key: k, Row: c.Spec.name(), Version: c.Version, Outcome: o, Played: p.Row.Requests, Seconds: (threadTime() - began).Seconds(),
 		Load: load{Rho: p.Rho, NoCache: p.NoRho, Hits: p.Work.HitShare, Rate: p.Rate, Span: p.Last.Seconds()},
 	}
-	o.Result = nil // it is large
 	return r, b.store.put(r)
+}
+
+// outcome plays a row under a policy, or finds its bound.
+func outcome(p *study.Prepared, policy policy, seed uint64) (*study.Outcome, error) {
+	if policy.kind == bound {
+		return lowerBound(p, seed)
+	}
+	o, err := p.Run(policy.Policy, seed, study.Hooks{})
+	if err == nil {
+		o.Result = nil // it is large
+	}
+	return o, err
 }
 
 // floor stands for what no policy can do better.

@@ -192,7 +192,7 @@ func TestKeys(t *testing.T) {
 
 // TestVersionsCoverTheCode: a result is made anew when any code changes that it may follow from.
 func TestVersionsCoverTheCode(t *testing.T) {
-	covered := slices.Clone(coreFolders)
+	var covered []string
 	for _, folders := range kindFolders {
 		covered = append(covered, folders...)
 	}
@@ -281,11 +281,10 @@ func TestVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, folder := range coreFolders {
-		write(folder+"/x.go", folder)
-	}
 	for _, folders := range kindFolders {
-		write(folders[0]+"/x.go", folders[0])
+		for _, folder := range folders {
+			write(folder+"/x.go", folder)
+		}
 	}
 	write("simbench/variants.go", "")
 	versions := func() map[kind]string {
@@ -310,8 +309,38 @@ func TestVersions(t *testing.T) {
 	if after := versions(); after[ours] == before[ours] || after[reference] == before[reference] {
 		t.Error("engines have changed, and all must have another version")
 	}
+	before = versions()
+	write("internal/route/x.go", "other")
+	if after := versions(); after[ours] == before[ours] || after[peer] != before[peer] {
+		t.Error("the router has changed, and only Evenkeel's strategies must have another version by their text")
+	}
 	if _, err := codeVersions(t.TempDir()); err == nil || !strings.Contains(err.Error(), "root of the repository") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestConduct: what other policies do makes their version, whatever the code of the router looks like; any policy that does
+// something else makes another.
+func TestConduct(t *testing.T) {
+	all, err := policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(names ...string) map[kind]string {
+		t.Helper()
+		some := slices.DeleteFunc(slices.Clone(all), func(p policy) bool { return !slices.Contains(names, p.Name) })
+		does, err := conduct(t.Context(), options{root: "..", workers: 2}, some)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return does
+	}
+	a, b, c := with("peer:lmetric", "predicted_wait"), with("peer:lmetric"), with("peer:sglang")
+	if a[peer] != b[peer] || a[bound] != b[bound] || a[ours] != "" {
+		t.Errorf("twice the same: %v and %v", a, b)
+	}
+	if b[peer] == c[peer] || b[peer] == "" || b[bound] != c[bound] {
+		t.Errorf("lmetric does %v, sglang does %v", b, c)
 	}
 }
 
@@ -454,9 +483,9 @@ func TestSimbench(t *testing.T) {
 	folder := t.TempDir()
 	o := options{root: "..", quick: true, results: filepath.Join(folder, "results"), write: filepath.Join(folder, "report.md")}
 	specs := []spec{
-		{Workload: "azure-code", Engine: "vllm-2048", N: 2, Rho: .7, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
-		{Workload: "mooncake-conversation", Engine: "fifo", N: 2, Rho: .7, NoCache: true, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
-		{Workload: "mooncake-synthetic", Engine: "fifo", N: 2, Rho: .7, Lengths: 1, Most: 1000, Least: 400, seeds: 3, scouts: 1},
+		{Workload: "azure-code", Engine: "vllm-2048", N: 2, Rho: .7, Lengths: 1, Most: 1000, Least: 400, seeds: 3},
+		{Workload: "mooncake-conversation", Engine: "fifo", N: 2, Rho: .7, NoCache: true, Lengths: 1, Most: 1000, Least: 400, seeds: 3},
+		{Workload: "mooncake-synthetic", Engine: "fifo", N: 2, Rho: .7, Lengths: 1, Most: 1000, Least: 400, seeds: 3},
 	}
 	all, err := policies()
 	if err != nil {
