@@ -104,6 +104,10 @@ type speed struct {
 	known         int       // of a deployment: the fleet's count when its theta was made
 	scale         mean      // of a fleet: the logarithm of what was seen over what is assumed
 	at            time.Time // of the last sample
+	lately        struct {  // level at a time, which is asked for again and again
+		now   time.Time
+		level float64
+	}
 }
 
 // begin gives a deployment what is known of the fleet.
@@ -150,8 +154,11 @@ func (s *speed) level(now time.Time) float64 {
 	if s.hoped == 0 {
 		return 1
 	}
-	ratio := min(max(s.actual/s.hoped, 0.1), 100)
-	return math.Pow(ratio, math.Exp2(-max(now.Sub(s.at).Seconds(), 0)/levelHalfLife))
+	if now != s.lately.now {
+		ratio := min(max(s.actual/s.hoped, 0.1), 100)
+		s.lately.now, s.lately.level = now, math.Pow(ratio, math.Exp2(-max(now.Sub(s.at).Seconds(), 0)/levelHalfLife))
+	}
+	return s.lately.level
 }
 
 // learn takes what a prompt took.
@@ -177,6 +184,7 @@ func (s *speed) learn(now time.Time, l *law, fleet *speed, x *features, seconds 
 		s.actual, s.hoped = levelPrior*expected, levelPrior*expected
 	}
 	s.actual, s.hoped, s.at = keep*s.actual+part*seconds, keep*s.hoped+part*s.raw(x), now
+	s.lately.now = time.Time{}
 	s.follow(l, fleet)
 }
 
