@@ -95,7 +95,7 @@ same without any cache. Rows are named by the one that the fleet was set to; "nc
 
 A row is *stable* if under some other router's policy that played all seeds the last third of the requests waits at most 1.5 times as long as the middle third. Of
 other rows only goodput is compared. In a table the best of a column is bold, of the policies that played all seeds; ratios are to the row's best, with 95 % intervals over seeds, paired: both saw the same requests. All
-policies play the first seed, and only those that are within 1.2 times of the other routers' best mean or p99 there, and Evenkeel's default, the others: figures of fewer seeds are of other requests, and only the ratios can be compared.
+policies play the first seed, and only those that are within 1.1 times of the other routers' best mean or p99 there, and Evenkeel's default, the others: figures of fewer seeds are of other requests, and only the ratios can be compared.
 Rows play the first half of their traces; the second one is kept for the hold-out (--holdout). Seeds of a trace begin at places of their own and overlap, so intervals hold for that trace; seeds of made-up traffic have the same population of system prompts, and are equally busy.
 
 "(bare)" is an Evenkeel strategy without the router's rule that gives less to deployments whose first tokens come late. Other routers have no such rule

@@ -114,7 +114,7 @@ func guess(s *spec) float64 {
 }
 
 // contender: a policy whose mean or 99th percentile is within this factor of the best other router's, in the first seed, may be the best.
-const contender = 1.2
+const contender = 1.1
 
 // row plays one row.
 func (b *bench) row(ctx context.Context, s spec) (*played, error) {
