@@ -32,13 +32,14 @@ type options struct {
 	quick   bool
 	traces  string // folder of the public traces, "" = the excerpts
 	results string // file
+	packed  string // file of results that are kept with the report, "" = none
 	write   string // document, "" = none
 	only    string // pattern of rows' names
 	seeds   int    // 0 = as many as a row wants
 	workers int
 	list    bool // say which rows there are, and play none
 	holdout bool // the rows that are kept for the end
-	judge   bool // say what the results that there are say of Evenkeel's strategy, and play none
+	judge   bool // say what the results that there are say of Evenkeel's strategy, and play no others
 }
 
 func main() {
@@ -64,13 +65,14 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.BoolVar(&o.quick, "quick", false, "play few rows, shorter and with fewer seeds: ten minutes in the place of hours")
 	flags.StringVar(&o.traces, "traces", "", "`folder` with the public traces under the names of their files (default: the excerpts in internal/sim/testdata)")
 	flags.StringVar(&o.results, "results", filepath.Join(".cache", "simbench.jsonl"), "`file` that results are kept in")
+	flags.StringVar(&o.packed, "packed", filepath.Join("docs", "routing-quality", "results.jsonl.gz"), "compressed `file` with results of earlier runs, which is brought up to date when a run ends or is stopped (not a quick one)")
 	flags.StringVar(&o.write, "write", "", "`file` to write the report to, such as docs/routing-quality.md; plots go to a folder beside it")
 	flags.StringVar(&o.only, "only", "*", "`pattern` of the names of rows to play, such as 'mooncake-*/fifo/*'")
 	flags.IntVar(&o.seeds, "seeds", 0, "`number` of seeds (default: as many as each row wants)")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "`number` of rows that are played at one time")
 	flags.BoolVar(&o.list, "list", false, "list the rows")
 	flags.BoolVar(&o.holdout, "holdout", false, "play the rows that nothing may be tuned by: other halves of the traces, other seeds, another engine")
-	flags.BoolVar(&o.judge, "judge", false, "say which targets Evenkeel's strategy meets, from the results that there are: nothing is played")
+	flags.BoolVar(&o.judge, "judge", false, "say which targets Evenkeel's strategy meets, from the results that there are, and write them with --write: nothing is played")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -82,8 +84,6 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		return o, fmt.Errorf("--seeds %d: at least 1 is needed", o.seeds)
 	case o.workers < 1:
 		return o, fmt.Errorf("--workers %d: at least 1 is needed", o.workers)
-	case o.judge && o.write != "":
-		return o, fmt.Errorf("--write %s: with --judge nothing is written; leave out one of them", o.write)
 	}
 	if _, err := path.Match(o.only, ""); err != nil {
 		return o, fmt.Errorf("--only %q: %w", o.only, err)
@@ -112,6 +112,12 @@ func simbench(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer s.close()
+	if o.quick {
+		o.packed = ""
+	}
+	if err := s.unpack(o.packed); err != nil {
+		return err
+	}
 	b := &bench{options: o, traces: t, store: s, out: out}
 	if b.policies, err = policies(); err != nil {
 		return err
@@ -120,9 +126,14 @@ func simbench(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	if o.judge {
-		return b.judgeStored(ctx, specs)
+		if err := b.judgeStored(ctx, specs); err != nil {
+			return err
+		}
 	}
 	rows, err := b.play(ctx, specs)
+	if !o.judge {
+		err = errors.Join(err, s.pack(o.packed, b.versions))
+	}
 	if err != nil || o.write == "" {
 		return err
 	}

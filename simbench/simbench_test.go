@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -152,7 +153,6 @@ func TestFlags(t *testing.T) {
 	f("--seeds -1", "--seeds=-1")
 	f("--workers 0", "--workers=0")
 	f("--only", "--only=[")
-	f("with --judge nothing is written", "--judge", "--write=x")
 	if _, err := readTraces(options{traces: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--traces names the folder") {
 		t.Errorf("got %v", err)
 	}
@@ -266,6 +266,86 @@ func TestStore(t *testing.T) {
 	}
 	if _, err := openStore(name); err == nil || !strings.Contains(err.Error(), ":1: expected a result") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestPacked: results that are kept with the report are known to whoever has nothing else, but for those of code that is no more; and equal
+// results are equal files, whatever order they were played in.
+func TestPacked(t *testing.T) {
+	folder := t.TempDir()
+	packed := filepath.Join(folder, "deep", "results.jsonl.gz")
+	versions := map[kind]string{ours: "o", peer: "p"}
+	fill := func(name string, keys ...string) *store {
+		t.Helper()
+		s, err := openStore(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.close() })
+		for _, k := range keys {
+			if err := s.put(&result{Key: k, Row: "row", Version: k[:1], Outcome: &study.Outcome{Policy: k, TTFTMean: .1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	bytesOf := func(s *store) []byte {
+		t.Helper()
+		if err := s.pack(packed, versions); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	one, two, other := bytesOf(fill("a", "o1")), bytesOf(fill("b", "p1", "o1")), bytesOf(fill("c", "o1", "p1", "x1"))
+	if bytes.Equal(one, two) || !bytes.Equal(two, other) {
+		t.Error("want the same file for the same results, without x1 of a version that is no more, and another for fewer")
+	}
+	s := fill("new")
+	if err := s.unpack(packed); err != nil {
+		t.Fatal(err)
+	}
+	if s.get("o1") == nil || s.get("p1") == nil || s.get("x1") != nil {
+		t.Errorf("known: %v", s.known)
+	}
+	if err := s.unpack(filepath.Join(folder, "none")); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(packed, []byte("no"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.unpack(packed); err == nil || !strings.Contains(err.Error(), packed) {
+		t.Errorf("of a file that is none: %v", err)
+	}
+}
+
+// TestTwoRuns: two that write to one file of results at a time lose none.
+func TestTwoRuns(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "results")
+	var open [2]*store
+	for i := range open {
+		s, err := openStore(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		open[i] = s
+	}
+	for i := range 10 {
+		if err := open[i%2].put(&result{Key: strconv.Itoa(i), Outcome: &study.Outcome{Policy: "x"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := openStore(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if len(s.known) != 10 {
+		t.Errorf("%d of 10 results are there", len(s.known))
 	}
 }
 

@@ -3,13 +3,18 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"evenkeel/internal/sim/study"
@@ -66,7 +71,7 @@ func openStore(name string) (*store, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -78,28 +83,34 @@ func openStore(name string) (*store, error) {
 }
 
 func (s *store) read(name string) error {
-	in := bufio.NewReader(s.file)
 	var size int64
+	err := lines(s.file, name, func(r *result, length int) {
+		s.known[r.Key] = r
+		size += int64(length)
+	})
+	if err != nil {
+		return err
+	}
+	return s.file.Truncate(size)
+}
+
+// lines tells of each result and of the length of its line. What has no end is none.
+func lines(from io.Reader, name string, tell func(r *result, length int)) error {
+	in := bufio.NewReader(from)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) { // what is left has no end
-			break
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s:%d: %w", name, n, err)
 		}
 		var r result
 		if err := json.Unmarshal(bytes.TrimSpace(line), &r); err != nil || r.Key == "" || r.Outcome == nil {
 			return fmt.Errorf("%s:%d: expected a result as simbench writes it (%v): delete the file, or the line", name, n, err)
 		}
-		s.known[r.Key] = &r
-		size += int64(len(line))
+		tell(&r, len(line))
 	}
-	if err := s.file.Truncate(size); err != nil {
-		return err
-	}
-	_, err := s.file.Seek(size, io.SeekStart)
-	return err
 }
 
 func (s *store) get(key string) *result {
@@ -118,6 +129,64 @@ func (s *store) put(r *result) error {
 	s.known[r.Key] = r
 	_, err = s.file.Write(append(line, '\n'))
 	return err
+}
+
+// unpack adds the results of a compressed file, if it is there, to those that are known.
+func (s *store) unpack(name string) error {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in, err := gzip.NewReader(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return lines(in, name, func(r *result, _ int) {
+		if s.known[r.Key] == nil {
+			s.known[r.Key] = r
+		}
+	})
+}
+
+// pack writes what is known of these versions of the code to a compressed file: equal results give equal files.
+func (s *store) pack(name string, versions map[kind]string) error {
+	if name == "" {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	current := slices.Collect(maps.Values(versions))
+	var results []*result
+	for _, r := range s.known {
+		if slices.Contains(current, r.Version) {
+			results = append(results, r)
+		}
+	}
+	slices.SortFunc(results, func(x, y *result) int {
+		return cmp.Or(cmp.Compare(x.Row, y.Row), cmp.Compare(x.Outcome.Policy, y.Outcome.Policy), cmp.Compare(x.Key, y.Key)) // alike lines compress well
+	})
+	var packed bytes.Buffer
+	out, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	each := json.NewEncoder(out)
+	for _, r := range results {
+		if err := each.Encode(r); err != nil {
+			return err
+		}
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, packed.Bytes(), 0o644)
 }
 
 func (s *store) close() error { return s.file.Close() }
