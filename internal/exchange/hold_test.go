@@ -21,7 +21,7 @@ func TestHeld(t *testing.T) {
 	facts := route.Facts{Stream: true, PromptBytes: 40_000}
 	b := newBench(t, Plan{}, facts, p)
 	var before []*route.Lease
-	for range 2 {
+	for range 4 {
 		f := facts
 		l, refusal := b.router.Pick(b.now, route.Query{Model: "m", Facts: &f})
 		if refusal != nil {
@@ -29,6 +29,7 @@ func TestHeld(t *testing.T) {
 		}
 		before = append(before, l)
 	}
+	b.router.Signal(b.now, p.Deployments[0].Scopes[0], "", route.Signal{At: b.now, Running: 1, Waiting: 3, KVUse: route.NotTold})
 	b.do(Event{Kind: Started}, Wait)
 	gone := b.exchange(Plan{}, facts)
 	if a := gone.Next(b.now, Event{Kind: Started}); len(a) != 1 || a[0].Kind != Wait {
@@ -36,7 +37,9 @@ func TestHeld(t *testing.T) {
 	}
 	gone.Next(b.now, Event{Kind: Gone})
 	b.after(time.Second)
-	before[0].FirstToken(b.now)
+	for _, l := range before[:3] {
+		l.FirstToken(b.now)
+	}
 	if b.poked != 1 {
 		t.Fatalf("told %d times, want once", b.poked)
 	}

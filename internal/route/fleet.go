@@ -105,6 +105,7 @@ type pool struct {
 	fleet    fleetMedian
 	foresees bool   // see Foresighted
 	holder   Holder // nil = nothing is held
+	look     look
 	affinity Affinity
 	runs     []run // the last one used first
 	picks    uint64

@@ -21,19 +21,34 @@ const (
 	holdTokens  = 8192
 	// holdAge is how many seconds of a prompt each second of waiting makes up for. Less is better for the mean, more for the slowest.
 	holdAge  = 0.3
-	holdMost = 4096 // requests held for a model; more go on at once
+	holdMost = 4096 // requests held for a model, at most as many as may wait; more go on at once
 	// holdLook is how many forecasts are made for those who wait longest, each time a deployment becomes ready, for holdLeast of them at
 	// the least; and once more as many for others who waited for one that is ready.
-	holdLook  = 1024
-	holdLeast = 8
-	holdStale = 100 * time.Millisecond // what the index said of a prompt is asked again after that
+	holdLook   = 1024
+	holdLeast  = 2
+	holdStale  = 100 * time.Millisecond // what the index said of a prompt is asked again after that
+	oursMemory = 8                      // signals over which hint.ours is a mean
+	mostOfOurs = 0.75                   // that one engine tells of; two that share an address tell of a half each
+	holdPause  = 10 * time.Millisecond  // between looks at who is held while the same deployments are ready, which none of them wanted
 )
 
+// look tells of when it was last looked who of those that are held may go.
+type look struct {
+	at    time.Time
+	ready uint64 // a sum that tells who was ready then
+}
+
+// oneEngine reports whether it is known that what is sent there is in one engine's line: it tells of as many requests as we have there. From
+// times alone that cannot be known: a hundred engines behind one address, or a provider, answer as one does that is a hundred times faster.
+func (h *hint) oneEngine(now time.Time) bool {
+	return h != nil && !h.ignored && h.ours.n > 0 && h.ours.value >= mostOfOurs && now.Sub(h.told.At) <= signalGone
+}
+
 // ready reports whether a deployment would begin with a prompt soon. Who has none of ours before it always is: nothing would say
-// when that changes.
+// when that changes. So is who may have several engines: holding would leave all but one of them idle.
 func (n *node) ready(now time.Time, p *pool) bool {
 	switch t := n.memory.tokens; {
-	case n.line.waiting == 0:
+	case n.line.waiting == 0 || !n.hint.oneEngine(now):
 		return true
 	case t > 0 && n.tokens >= t: // no room in its cache before an answer ends
 		return false
@@ -45,15 +60,33 @@ func (n *node) ready(now time.Time, p *pool) bool {
 
 // holds reports whether a query that m is best for had better be held, now that r.round is about it.
 func (r *Router) holds(now time.Time, p *pool, q *Query, m *member) bool {
-	return p.holder != nil && q.Beside == nil && !q.released && len(r.held[q.Model]) < holdMost && !m.node.ready(now, p) && p.holder.Holds(&r.round.Outlook)
+	most := holdMost
+	if r.maxWaiting > 0 {
+		most = min(most, r.maxWaiting)
+	}
+	return p.holder != nil && q.Beside == nil && !q.released && len(r.held[q.Model]) < most && r.better(now, p, m)
+}
+
+// better reports whether it is better to wait for m, which is best for the request that r.round is about: it is not ready, and no other
+// may have several engines, so that its line may be none.
+func (r *Router) better(now time.Time, p *pool, m *member) bool {
+	return !m.node.ready(now, p) && p.holder.Holds(&r.round.Outlook) &&
+		!slices.ContainsFunc(r.eligible, func(o *member) bool { return o.node.line.waiting > 0 && !o.node.hint.oneEngine(now) })
 }
 
 // hold makes a Ticket for a query that is held.
 func (r *Router) hold(now time.Time, q Query, wakeUp func()) *Ticket {
-	t := &Ticket{router: r, query: q, wake: wakeUp, held: true, since: now, matched: now, best: q.Held.best}
+	r.seq++
+	t := &Ticket{router: r, query: q, wake: wakeUp, seq: r.seq, since: now, best: q.Held.best}
 	q.Held.best, t.query.Held = nil, nil // what is recorded must not keep a node
-	r.held[q.Model] = append(r.held[q.Model], t)
+	r.keepHeld(now, t)
 	return t
+}
+
+// keepHeld puts the Ticket behind those that are held.
+func (r *Router) keepHeld(now time.Time, t *Ticket) {
+	t.held, t.matched = true, now
+	r.held[t.query.Model] = append(r.held[t.query.Model], t)
 }
 
 // letGo takes the Ticket out of those that are held.
@@ -69,16 +102,19 @@ func (r *Router) letGo(t *Ticket) {
 func (r *Router) release(now time.Time, model string) (woken []*Ticket) {
 	for len(r.held[model]) > 0 {
 		p := r.pools[model]
-		if p != nil && !slices.ContainsFunc(p.members, func(m member) bool { return m.node.ready(now, p) }) {
+		if p != nil && !p.lookWorthwhile(now, &r.health) {
 			break
 		}
 		t := r.next(now, p, r.held[model])
 		if t == nil {
 			break
 		}
+		if p != nil {
+			p.look = look{} // others may go there too
+		}
 		r.letGo(t)
 		t.query.released = true
-		if t.lease, t.refusal = r.choose(now, t.query, r.claims()); t.lease != nil {
+		if t.lease, t.refusal = r.choose(now, t.query, r.claims(t)); t.lease != nil {
 			r.remember(t.lease)
 		}
 		woken = append(woken, t)
@@ -86,12 +122,37 @@ func (r *Router) release(now time.Time, model string) (woken []*Ticket) {
 	return woken
 }
 
-// claims is the sweep whose claims count.
-func (r *Router) claims() uint64 {
-	if len(r.queues) == 0 {
-		return 0
+// lookWorthwhile reports whether some of who is held may go: somebody is ready, others than a moment ago, or nobody is left to wait for.
+func (p *pool) lookWorthwhile(now time.Time, h *Health) bool {
+	panicking, used, ready := p.panicking(now, h), false, uint64(0)
+	for i := range p.members {
+		m := &p.members[i]
+		if m.dep.Weight == 0 || m.node.unwell(now, panicking).cut != CutNone {
+			continue
+		}
+		used = true
+		if m.node.ready(now, p) {
+			ready += (uint64(i) + 1) * 0x9e3779b97f4a7c15
+		}
 	}
-	return r.sweeps
+	if !used {
+		return true
+	}
+	if age := now.Sub(p.look.at); ready == 0 || ready == p.look.ready && age >= 0 && age < holdPause {
+		return false
+	}
+	p.look = look{now, ready}
+	return true
+}
+
+// claims is the sweep whose claims count for a held request: those of who came before it.
+func (r *Router) claims(t *Ticket) uint64 {
+	for _, q := range r.queues {
+		if q.waiting.Front().Value.(*Ticket).seq < t.seq {
+			return r.sweeps
+		}
+	}
+	return 0
 }
 
 // next returns who is to go first of those for whom a deployment is ready, or whom nobody can serve any more; nil if there is none.
@@ -118,18 +179,22 @@ func (r *Router) next(now time.Time, p *pool, held []*Ticket) *Ticket {
 			r.match(q, q.matches)
 		}
 		prompt, output := p.stats.promptTokens(q.Facts), p.stats.outputTokens(q.Facts)
-		r.sift(now, p, q, prompt+output, r.claims())
+		r.sift(now, p, q, prompt+output, r.claims(t))
 		ahead := r.ahead(now, p)
 		r.list(now, p)
+		t.room = time.Time{}
 		if len(r.eligible) == 0 {
 			if len(r.full) == 0 {
 				return t
+			}
+			if r.soonest > 0 {
+				t.room = now.Add(r.soonest)
 			}
 			continue
 		}
 		i, _ := r.rank(now, p, q, prompt, output, ahead, false)
 		t.best = r.eligible[i].node
-		if ahead == nil && !t.best.ready(now, p) && p.holder != nil && p.holder.Holds(&r.round.Outlook) {
+		if ahead == nil && p.holder != nil && r.better(now, p, r.eligible[i]) {
 			continue
 		}
 		if key := r.candidates[i].Forecast.Prefill - holdAge*now.Sub(t.since).Seconds(); key < least {
@@ -147,16 +212,19 @@ func (r *Router) releaseAll(now time.Time) (woken []*Ticket) {
 	return woken
 }
 
-// wakeHeld notes when deployments become ready by time alone.
+// wakeHeld notes when held requests may go by time alone: a line has drained, or a limit per minute has room.
 func (r *Router) wakeHeld(now time.Time) {
-	for model := range r.held {
+	for model, held := range r.held {
 		if p := r.pools[model]; p != nil {
 			for i := range p.members {
 				line := &p.members[i].node.line
 				if s := line.ahead(now)*line.part() - holdPrompts*p.stats.outlook.prefill.value; s > 0 {
-					r.wakeIn(now, time.Duration(s*float64(time.Second))+time.Millisecond) // surely not before
+					r.wakeIn(now, max(time.Duration(s*float64(time.Second)), holdPause)+time.Millisecond) // surely not before
 				}
 			}
+		}
+		for _, t := range held {
+			r.wakeIn(now, t.room.Sub(now))
 		}
 	}
 }

@@ -20,8 +20,19 @@ type stand struct {
 	now time.Time
 }
 
+// newStand is one whose deployments are known to be an engine each.
 func newStand(t *testing.T, deployments ...Deployment) *stand {
-	return &stand{t, newRouter(t, PoolSpec{Model: "m", Strategy: patientForesee{}, Deployments: deployments}), start}
+	r := newRouter(t, PoolSpec{Model: "m", Strategy: patientForesee{}, Deployments: deployments})
+	s := &stand{t, r, start}
+	s.engines()
+	return s
+}
+
+// engines makes it known that each deployment is one engine.
+func (s *stand) engines() {
+	for _, n := range s.r.nodes {
+		n.hint = &hint{told: Untold(at(time.Hour)), ours: mean{1, 1}}
+	}
 }
 
 // prompt is of so many tokens.
@@ -130,6 +141,138 @@ func TestNotHeld(t *testing.T) {
 	f("a hedge", 10_000, func(q *Query) { q.Beside = &Deployment{Endpoint: "elsewhere"} })
 }
 
+// TestHeldWhereOneEngineIs: nobody knows how much a provider does at once, or what shares an address. Only where the engine itself tells of
+// what we have sent there does it stand in one line.
+func TestHeldWhereOneEngineIs(t *testing.T) {
+	f := func(what string, held bool, tells func(inFlight int) Signal) {
+		t.Helper()
+		s := &stand{t, newRouter(t, PoolSpec{Model: "m", Strategy: patientForesee{}, Deployments: []Deployment{dep("a/m", Limits{})}}), start}
+		var leases []*Lease
+		for range 50 {
+			l, refusal := s.r.Pick(s.now, prompt(10_000))
+			if refusal != nil {
+				break
+			}
+			leases = append(leases, l)
+			if sig := tells(len(leases)); sig != (Signal{}) {
+				sig.At = s.now
+				s.r.Signal(s.now, scope("a"), "", sig)
+			}
+		}
+		if got := len(leases) < 50; got != held {
+			t.Errorf("%s: held is %v, want %v", what, got, held)
+		}
+		s.finish(leases...)
+		mustBeIdle(t, s.r, s.now)
+	}
+	tells := func(running, waiting int) Signal { return Signal{Running: running, Waiting: waiting, KVUse: NotTold} }
+	f("who tells nothing", false, func(int) Signal { return Signal{} })
+	f("who tells of all", true, func(n int) Signal { return tells(1, n-1) })
+	f("who has others' requests too", true, func(n int) Signal { return tells(10, n) })
+	f("two behind one address", false, func(n int) Signal { return tells(1, n/2-1) })
+	f("who does not tell what waits", false, func(n int) Signal { return tells(n, NotTold) })
+}
+
+// TestNotHeldBesideAProvider: its line may be none, so it may be better than it looks.
+func TestNotHeldBesideAProvider(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{}), dep("b/m", Limits{}))
+	for _, n := range s.r.nodes {
+		if n.dep.ID == "a/m" {
+			n.hint = nil
+		}
+	}
+	var leases []*Lease
+	for range 50 {
+		leases = append(leases, mustPick(t, s.r, s.now, prompt(10_000)))
+	}
+	s.finish(leases...)
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestWaitersForRoomAreHeldNext: who has waited for room and gets it where others are before it waits on, and is not refused.
+func TestWaitersForRoomAreHeldNext(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{InFlight: 3}))
+	var leases []*Lease
+	for _, tokens := range []int{10_000, 10_000, 40_000} {
+		leases = append(leases, mustPick(t, s.r, s.now, prompt(tokens)))
+		s.now = s.now.Add(10 * time.Second)
+	}
+	s.now = at(20 * time.Second)
+	mustRefuse(t, s.r, s.now, prompt(9000), Saturated)
+	w := wait(t, s.r, s.now, prompt(9000))
+	leases[0].Done(s.now, success())
+	w.mustWait(t)
+	if got := s.r.View(s.now).Waiting["m"]; got != 1 {
+		t.Errorf("%d wait, want 1", got)
+	}
+	s.finish(leases[1:]...)
+	s.finish(w.mustGet(t))
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestHeldAreNotOvertaken by those who came later and wait for room, and do not overtake who waits for room since before they came.
+func TestHeldAreNotOvertaken(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{InFlight: 2}))
+	leases := []*Lease{mustPick(t, s.r, s.now, prompt(10_000)), mustPick(t, s.r, s.now, prompt(10_000))}
+	early := wait(t, s.r, s.now, prompt(9000))
+	leases[0].FirstToken(s.now)
+	early.mustWait(t)
+	leases[0].Done(s.now, success())
+	first := early.mustGet(t)
+	late := wait(t, s.r, s.now, prompt(100))
+	leases[1].FirstToken(s.now)
+	late.mustWait(t)
+	leases[1].Done(s.now, success())
+	s.finish(first, late.mustGet(t))
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestNoMoreAreHeldThanMayWait: the others go on, as if nobody were held.
+func TestNoMoreAreHeldThanMayWait(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{}))
+	s.r.Configure(Options{MaxWaiting: 2})
+	leases := s.busy(10_000)
+	one, two := s.held(prompt(9000)), s.held(prompt(9000))
+	leases = append(leases, mustPick(t, s.r, s.now, prompt(9000)))
+	s.finish(leases...)
+	s.finish(one.mustGet(t), two.mustGet(t))
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestHeldWhileLimitsPerMinute: a limit per minute has room again by time alone.
+func TestHeldWhileLimitsPerMinute(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{RPM: 3}))
+	leases := s.busy(10_000)
+	one, two := s.held(prompt(9000)), s.held(prompt(9000))
+	s.finish(leases...)
+	s.finish(one.mustGet(t))
+	two.mustWait(t)
+	for range 100 {
+		due := s.r.Tick(s.now)
+		if due.IsZero() {
+			break
+		}
+		s.now = due
+	}
+	s.finish(two.mustGet(t))
+	mustBeIdle(t, s.r, s.now)
+}
+
+// TestHeldAreToldWhileOthersHang: nobody is left who could serve it, though what was sent before has not ended.
+func TestHeldAreToldWhileOthersHang(t *testing.T) {
+	s := newStand(t, dep("a/m", Limits{}))
+	leases := s.busy(10_000)
+	w := s.held(prompt(9000))
+	if err := s.r.Override(s.now, "deployment", "a/m", Drain); err != nil {
+		t.Fatal(err)
+	}
+	if l, refusal := w.Result(); l != nil || refusal == nil || refusal.Kind != Unavailable {
+		t.Errorf("lease %v, refusal %+v", l, refusal)
+	}
+	s.finish(leases...)
+	mustBeIdle(t, s.r, s.now)
+}
+
 // TestHeldWhereTheCacheIsFull: what has no room there would wait for an answer to end, and could go nowhere else meanwhile.
 func TestHeldWhereTheCacheIsFull(t *testing.T) {
 	d := dep("a/m", Limits{})
@@ -155,6 +298,7 @@ func TestHeldAreToldWhenNobodyIsLeft(t *testing.T) {
 	if _, err := s.r.Adopt(s.now, []PoolSpec{{Model: "m", Strategy: patientForesee{}, Deployments: []Deployment{dep("b/m", Limits{})}}}); err != nil {
 		t.Fatal(err)
 	}
+	s.engines()
 	l := gone.mustGet(t)
 	if l.Deployment().ID != "b/m" {
 		t.Errorf("it went to %s", l.Deployment().ID)

@@ -18,10 +18,11 @@ type Ticket struct {
 	refusal *Refusal
 	taken   bool
 
+	since   time.Time // when it began to wait
 	held    bool      // it is in Router.held, not in a queue
-	since   time.Time // when it began to wait there
 	matched time.Time // when the index was last asked
 	best    *node     // where it was to go then
+	room    time.Time // when a limit per minute that keeps it here has room, zero = there is none
 }
 
 // queue holds waiters who could be served by the same deployments, in order of arrival. While the first of
@@ -66,7 +67,7 @@ func (r *Router) enqueue(now time.Time, q Query, wakeUp func()) (*Ticket, *Refus
 		r.queues[c] = &queue{class: c}
 	}
 	r.seq++
-	t := &Ticket{router: r, query: q, wake: wakeUp, queue: r.queues[c], seq: r.seq}
+	t := &Ticket{router: r, query: q, wake: wakeUp, queue: r.queues[c], seq: r.seq, since: now}
 	t.element = t.queue.waiting.PushBack(t)
 	r.waiting[q.Model]++
 	if !q.Until.IsZero() {
@@ -138,8 +139,8 @@ func (r *Router) drop(now time.Time, t *Ticket) {
 // can no longer be served. Room that a waiter is entitled to is not given to one who came later, but those
 // who wait for other rooms are not held up. Callers hold mu and wake the result after unlocking.
 func (r *Router) sweep(now time.Time) (woken []*Ticket) {
-	woken = r.serve(now)
-	return append(woken, r.releaseAll(now)...)
+	woken = r.releaseAll(now) // mostly they came when there was room, so before those who wait for it
+	return append(woken, r.serve(now)...)
 }
 
 // serve is sweep for those who wait for room.
@@ -168,7 +169,13 @@ func (r *Router) serve(now time.Time) (woken []*Ticket) {
 		}
 		fronts[first] = fronts[first].Next()
 		r.drop(now, t)
-		if t.lease, t.refusal = r.choose(now, t.query, r.sweeps); t.lease != nil {
+		t.lease, t.refusal = r.choose(now, t.query, r.sweeps)
+		if t.refusal != nil && t.refusal.Kind == Held { // there is room, but others are before it
+			t.best, t.refusal = t.refusal.best, nil
+			r.keepHeld(now, t)
+			continue
+		}
+		if t.lease != nil {
 			t.lease.pool.stats.overload.drain.served++
 			r.remember(t.lease)
 		}
@@ -218,13 +225,13 @@ func (r *Router) tick(now time.Time) (next time.Time, woken []*Ticket) {
 	woken = r.sweep(now)
 	if len(r.queues) == 0 {
 		r.due = time.Time{}
-		r.wakeHeld(now)
-		return r.due, woken
 	}
 	r.wakeHeld(now)
-	for _, u := range r.units {
-		r.wakeIn(now, u.breaker.left(now))
-		r.wakeIn(now, u.breaker.trialLeft(now))
+	if len(r.queues)+len(r.held) > 0 {
+		for _, u := range r.units {
+			r.wakeIn(now, u.breaker.left(now))
+			r.wakeIn(now, u.breaker.trialLeft(now))
+		}
 	}
 	return r.due, woken
 }

@@ -66,6 +66,8 @@ type hint struct {
 
 	ignored bool      // it contradicts what we know
 	dispute time.Time // since when it is otherwise than ignored says, zero = it is not
+
+	ours mean // of what we had there in flight, the part that it told of
 }
 
 // others is what requests of others take somewhere.
@@ -124,6 +126,9 @@ func (h *hint) take(now time.Time, s Signal, o own, cacheTokens int) (changed bo
 	s = s.over(&h.told)
 	changed = h.judge(now, h.disputes(&s, o))
 	running, waiting := max(s.Running, 0), max(s.Waiting, 0)
+	if s.Running != NotTold && s.Waiting != NotTold && o.inFlight >= leastDispute {
+		h.ours.addOf(min(float64(running+waiting)/float64(o.inFlight), 1), oursMemory)
+	}
 	others := float64(max(running+waiting-o.inFlight, 0))
 	h.waiting = min(float64(max(waiting-o.pending, 0)), others)
 	h.answers, h.fill = 0, 0

@@ -19,7 +19,10 @@ type farm struct {
 	now     time.Time
 	rng     *rand.Rand
 	routers []*route.Router
-	perSec  float64 // requests
+	perSec  float64           // requests
+	prompt  func(f *farm) int // tokens of a prompt whose answer is streamed; nil: of 100, and answers are not
+	held    int               // requests that were
+	ticking bool
 	servers map[string]*server
 	events  events
 	seq     uint64
@@ -31,8 +34,11 @@ type server struct {
 	ttft    func(f *farm) time.Duration // without slots: to the first token, and the answer ends then
 	failing func(f *farm) bool          // in a millisecond
 	slots   []time.Time                 // when each is free
+	ranks   []time.Time                 // when each engine of several, which take prompts one after the other, is done with those that it has
+	pace    float64                     // tokens of prompts a second of each of them
 
 	picks, failed int
+	inside        int     // requests that run there
 	waited        float64 // seconds to the first token, summed up
 	busy          float64 // seconds of work
 }
@@ -108,11 +114,74 @@ func (f *farm) gap() time.Duration {
 
 func (f *farm) request() {
 	f.tb.Helper()
-	facts := &route.Facts{Model: "m", Seed: f.rng.Uint64(), PromptBytes: 380}
-	l, refusal := f.routers[f.rng.IntN(len(f.routers))].Pick(f.now, route.Query{Facts: facts, Model: "m"})
-	if l == nil {
+	q := route.Query{Facts: &route.Facts{Model: "m", Seed: f.rng.Uint64(), PromptBytes: 380}, Model: "m"}
+	if f.prompt != nil {
+		q.Facts.Stream, q.Facts.PromptBytes = true, int(3.8*float64(f.prompt(f)))
+	}
+	r := f.routers[f.rng.IntN(len(f.routers))]
+	l, refusal := r.Pick(f.now, q)
+	switch {
+	case l != nil:
+		f.dispatch(l)
+	case refusal.Kind == route.Held:
+		f.hold(r, q, refusal)
+	default:
 		f.tb.Fatalf("refused as %v, cuts %v", refusal.Kind, refusal.Decision.CutCounts())
 	}
+}
+
+// hold waits until a request may go on, which by time alone it may too.
+func (f *farm) hold(r *route.Router, q route.Query, refusal *route.Refusal) {
+	f.tb.Helper()
+	f.held++
+	q.Held = refusal
+	var t *route.Ticket
+	t, refusal = r.Wait(f.now, q, func() {
+		f.after(0, func() {
+			l, refusal := t.Result()
+			if l == nil {
+				f.tb.Fatalf("held and refused as %v, cuts %v", refusal.Kind, refusal.Decision.CutCounts())
+			}
+			f.dispatch(l)
+		})
+	})
+	if t == nil {
+		f.tb.Fatalf("refused as %v", refusal.Kind)
+	}
+	f.tick(r)
+}
+
+// tick does so for who is held, four times a second at least, as the process does.
+func (f *farm) tick(r *route.Router) {
+	if f.ticking {
+		return
+	}
+	f.ticking = true
+	wait := 250 * time.Millisecond
+	if due := r.Tick(f.now); due.After(f.now) {
+		wait = min(wait, due.Sub(f.now))
+	}
+	f.after(wait, func() {
+		if f.ticking = false; r.View(f.now).Waiting["m"] > 0 {
+			f.tick(r)
+		}
+	})
+}
+
+// scrape tells the balancers once a second what each server with ranks says of itself, which is of one of them.
+func (f *farm) scrape() {
+	for id, s := range f.servers {
+		if len(s.ranks) > 0 {
+			at := deployment(id, 1).Scopes[0]
+			for _, r := range f.routers {
+				r.Signal(f.now, at, "", route.Signal{At: f.now, Running: s.inside / len(s.ranks), Waiting: 0, KVUse: route.NotTold})
+			}
+		}
+	}
+	f.after(time.Second, f.scrape)
+}
+
+func (f *farm) dispatch(l *route.Lease) {
 	s := f.servers[l.Deployment().ID]
 	s.picks++
 	switch {
@@ -123,10 +192,17 @@ func (f *farm) request() {
 		})
 	case len(s.slots) > 0:
 		s.enqueue(f, l)
+	case len(s.ranks) > 0:
+		s.prefill(f, l)
 	default:
 		ttft := s.ttft(f)
 		s.waited += ttft.Seconds()
-		f.after(ttft, func() { l.Done(f.now, answer(ttft, 200)) })
+		f.after(ttft, func() {
+			if f.prompt != nil {
+				l.FirstToken(f.now)
+			}
+			l.Done(f.now, answer(ttft, 200))
+		})
 	}
 }
 
@@ -153,6 +229,31 @@ func (s *server) enqueue(f *farm, l *route.Lease) {
 	s.busy += work.Seconds()
 	f.after(wait+prefill, func() { l.FirstToken(f.now) })
 	f.after(wait+work, func() { l.Done(f.now, answer(wait+prefill, tokens)) })
+}
+
+// prefill gives a prompt to the engine that is soonest done; its answer takes a second.
+func (s *server) prefill(f *farm, l *route.Lease) {
+	next := 0
+	for i := range s.ranks {
+		if s.ranks[i].Before(s.ranks[next]) {
+			next = i
+		}
+	}
+	begun := f.now
+	s.inside++
+	if s.ranks[next].Before(f.now) {
+		s.ranks[next] = f.now
+	}
+	s.ranks[next] = s.ranks[next].Add(time.Duration((0.05 + float64(l.Prompt())/s.pace) * float64(time.Second)))
+	ttft := s.ranks[next].Sub(begun)
+	s.waited += ttft.Seconds()
+	f.after(ttft, func() { l.FirstToken(f.now) })
+	f.after(ttft+time.Second, func() {
+		s.inside--
+		o := answer(ttft, 200)
+		o.InputTokens = l.Prompt()
+		l.Done(f.now, o)
+	})
 }
 
 func answer(ttft time.Duration, tokens int) route.Outcome {
