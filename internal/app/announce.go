@@ -10,7 +10,7 @@ import (
 // an endpoint that is down then still has the models it had.
 func remembering(old, r discovery.Report) discovery.Report {
 	if r.Kind == "" {
-		r.Kind, r.Version, r.KVTokens = old.Kind, old.Version, old.KVTokens
+		r.Kind, r.Version, r.KVTokens, r.Ranks = old.Kind, old.Version, old.KVTokens, old.Ranks
 	}
 	if r.Models == nil {
 		r.Models = old.Models
@@ -21,6 +21,7 @@ func remembering(old, r discovery.Report) discovery.Report {
 // same reports whether two reports describe the same thing.
 func same(a, b discovery.Report) bool {
 	return a.Reachable == b.Reachable && a.Refused == b.Refused && a.Kind == b.Kind && a.Version == b.Version && a.KVTokens == b.KVTokens &&
+		a.Ranks == b.Ranks &&
 		slices.Equal(a.Models, b.Models) && (a.Err == nil) == (b.Err == nil) && (a.Err == nil || a.Err.Error() == b.Err.Error())
 }
 
@@ -49,6 +50,9 @@ func (a *App) announce(old, r discovery.Report, known bool) {
 		}
 		if r.KVTokens > 0 {
 			args = append(args, "kv_tokens", r.KVTokens)
+		}
+		if r.Ranks > 1 {
+			args = append(args, "data_parallel_ranks", r.Ranks)
 		}
 		log.Info("endpoint serves", args...)
 	}

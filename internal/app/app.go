@@ -47,6 +47,8 @@ type App struct {
 	held     map[string]bool     // endpoints that are up and not announced: they are about to say more
 	unlisted map[provider]string // what was warned of
 
+	misranked map[string]misranking // likewise, by endpoint
+
 	first     chan struct{} // closed when every endpoint has been asked once
 	firstOnce sync.Once
 
@@ -221,6 +223,7 @@ func (a *App) rebuild(c *config.Config, hosts map[string]resolved, known map[str
 	a.checker.Set(probing(g, reports, probes.endpoints))
 	a.hosts, a.reports, a.requests, a.probes = hosts, reports, requests, probes
 	a.warnUnlisted(f)
+	a.warnRanks(f)
 	return nil
 }
 

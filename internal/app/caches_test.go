@@ -14,7 +14,6 @@ import (
 // talked is a world in front of four engines with caches, through which 7 conversations of 6 turns went, one turn after the other, and
 // the share of prompt tokens that the engines found in their caches.
 func talked(t *testing.T, settings string) (w *world, cached float64) {
-	const talks, turns = 7, 6
 	text := settings + "\nendpoints:\n"
 	preset, err := timing.Preset("vllm-8192")
 	if err != nil {
@@ -27,20 +26,27 @@ func talked(t *testing.T, settings string) (w *world, cached float64) {
 	w = start(t, parse(t, text))
 	w.serves("m")
 	w.await("all serve", func() bool { return len(w.app.router.View(time.Now()).Deployments) == 4 })
+	return w, w.converse()
+}
+
+// converse has 7 conversations of 6 turns with the model m, one turn after the other, and returns the share of prompt tokens that the engines
+// found in their caches.
+func (w *world) converse() (cached float64) {
+	const talks, turns = 7, 6
 	said := make([]string, talks)
 	for turn := range turns {
 		for k := range said {
 			said[k] += fmt.Sprintf(",{%q:%q,%q:%q}", "role", "user", "content", fmt.Sprintf("talk %d, turn %d: %s", k, turn, strings.Repeat(fmt.Sprint("word", k, " "), 300)))
 			got := w.do(http.MethodPost, w.url+"/v1/chat/completions", fmt.Sprintf(`{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[%s]}`, said[k][1:]))
 			if got.status != http.StatusOK || got.err != nil {
-				t.Fatalf("%d %v %s", got.status, got.err, got.body)
+				w.t.Fatalf("%d %v %s", got.status, got.err, got.body)
 			}
 			said[k] += `,{"role":"assistant","content":"well"}`
 		}
 	}
 	w.quiet()
 	found, rest := w.metric("evenkeel_tokens_total", `kind="cached_input"`), w.metric("evenkeel_tokens_total", `kind="input"`)
-	return w, found / (found + rest)
+	return found / (found + rest)
 }
 
 // TestPredictedWaitKeepsConversations where their beginnings are cached, over sockets: what engines with caches tell of them, what is

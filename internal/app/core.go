@@ -28,7 +28,7 @@ type Core struct {
 type Found struct {
 	Models  []string // what endpoints serve for which the configuration lists nothing
 	Members int      // addresses of each pool's name
-	// KVTokens returns how many tokens the KV cache of an endpoint's engine holds, 0 if it does not say; nil: none does.
+	// KVTokens returns how many tokens the KV cache of an endpoint's engine, or of each of its ranks, holds, 0 if it does not say; nil: none does.
 	KVTokens func(endpoint string) int
 }
 
@@ -53,7 +53,7 @@ func NewCore(c *config.Config, found Found) (*Core, error) {
 			r.Models = append(r.Models, discovery.ModelInfo{ID: m})
 		}
 		if found.KVTokens != nil && !hosted(e.Kind) {
-			r.KVTokens = found.KVTokens(e.Name)
+			r.KVTokens = found.KVTokens(e.Name) * max(e.DataParallel, 1)
 		}
 		reports[e.Name] = r
 	}
@@ -66,20 +66,20 @@ func NewCore(c *config.Config, found Found) (*Core, error) {
 	}
 	return &Core{
 		Pools: g.pools, Chains: g.Proxy.Chains, Router: routing(c, 0), MaxAttempts: g.Proxy.MaxAttempts, Deadlines: g.Proxy.Deadlines,
-		Retry: c.Retry, HedgeRatio: c.Hedge.BudgetRatio, Hedged: g.Proxy.Hedged, Prices: prices(f),
+		Retry: c.Retry, HedgeRatio: c.Hedge.BudgetRatio, Hedged: g.Proxy.Hedged, Prices: prices(g.pools),
 	}, nil
 }
 
 // benchmarking is the start of the addresses that RFC 2544 sets aside for tests.
 var benchmarking = netip.AddrFrom4([4]byte{198, 18, 0, 0})
 
-// prices are those of a configuration whose pools have members, by ID of deployment.
-func prices(f *config.Config) map[string]config.Price {
+// prices are those of deployments, by ID.
+func prices(pools []route.PoolSpec) map[string]config.Price {
 	out := map[string]config.Price{}
-	for _, m := range f.Models {
-		for _, p := range m.Providers {
-			if p.Price != (config.Price{}) {
-				out[p.Name+"/"+p.Model] = p.Price
+	for _, p := range pools {
+		for _, d := range p.Deployments {
+			if d.Price != (route.Price{}) {
+				out[d.ID] = config.Price(d.Price)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ type builder struct {
 	config  *config.Config // with the members of pools
 	reports map[string]discovery.Report
 	pools   map[string]*route.PoolSpec
-	limits  map[string]config.Limits // of configured deployments, by ID
+	limits  map[string]config.Limits // of configured deployments, by ID without a rank
 	owners  map[string]string        // model → owned_by
 }
 
@@ -89,11 +89,13 @@ func (b *builder) configured() error {
 			if e == nil {
 				return fmt.Errorf("model %q: no endpoint is named %q", m.Name, p.Name)
 			}
-			d := b.deployment(e, p.Model, p.Weight, p.Limits)
-			d.Price = route.Price(p.Price)
-			d.Domain = cmp.Or(p.FailureDomain, b.domainOf(e, p.Region))
-			b.limits[d.ID] = p.Limits
-			pool.Deployments = append(pool.Deployments, d)
+			b.limits[deploymentID(e, "", p.Model)] = p.Limits
+			for _, rank := range b.ranks(e) {
+				d := b.deployment(e, rank, p.Model, p.Weight, p.Limits)
+				d.Price = route.Price(p.Price)
+				d.Domain = cmp.Or(p.FailureDomain, b.domainOf(e, p.Region))
+				pool.Deployments = append(pool.Deployments, d)
+			}
 		}
 	}
 	return nil
@@ -117,13 +119,15 @@ func (b *builder) discovered() {
 				b.pools[name] = pool
 			}
 			// It may be an alias's deployment too, and is limited once.
-			pool.Deployments = append(pool.Deployments, b.deployment(e, name, 1, b.limits[deploymentID(e, name)]))
+			for _, rank := range b.ranks(e) {
+				pool.Deployments = append(pool.Deployments, b.deployment(e, rank, name, 1, b.limits[deploymentID(e, "", name)]))
+			}
 		}
 	}
 	if len(b.written.Endpoints) == 1 { // a request without a model has one place to go
 		b.pools[""] = &route.PoolSpec{}
 		for i := range b.config.Endpoints {
-			d := b.deployment(&b.config.Endpoints[i], "", 1, config.Limits{})
+			d := b.deployment(&b.config.Endpoints[i], "", "", 1, config.Limits{})
 			d.Limits = route.Limits{}
 			b.pools[""].Deployments = append(b.pools[""].Deployments, d)
 		}
@@ -155,14 +159,19 @@ func (b *builder) serves(e *config.Endpoint) []string {
 	return names
 }
 
-func (b *builder) deployment(e *config.Endpoint, model string, weight float64, limits config.Limits) route.Deployment {
-	tokens := cmp.Or(limits.Tokens, b.reports[e.Name].KVTokens)
+// deployment is that of a model at an endpoint, or at one of its ranks.
+func (b *builder) deployment(e *config.Endpoint, rank, model string, weight float64, limits config.Limits) route.Deployment {
+	cache := b.reports[e.Name].KVTokens
+	if rank != "" {
+		cache /= cmp.Or(b.reports[e.Name].Ranks, e.DataParallel)
+	}
+	tokens := cmp.Or(limits.Tokens, cache)
 	if tokens == 0 && !hosted(e.Kind) {
 		tokens = route.DefaultTokens
 	}
 	return route.Deployment{
-		ID: deploymentID(e, model), Endpoint: e.Name, URL: e.URL, Model: model, Weight: e.Weight * weight,
-		Domain: b.domainOf(e, ""), Cache: b.reports[e.Name].KVTokens,
+		ID: deploymentID(e, rank, model), Endpoint: e.Name, URL: e.URL, Model: model, Rank: rank, Base: b.base(e, rank, model), Weight: e.Weight * weight,
+		Domain: b.domainOf(e, ""), Cache: cache,
 		Limits: route.Limits{InFlight: limits.InFlight, Tokens: tokens, RPM: limits.RPM, TPM: limits.TPM},
 		Scopes: b.scopes(e),
 	}
@@ -234,7 +243,13 @@ func poolName(endpoint string) string {
 	return name
 }
 
-func deploymentID(e *config.Endpoint, model string) string { return e.Name + "/" + model }
+// deploymentID names a deployment; rank is empty where there are none.
+func deploymentID(e *config.Endpoint, rank, model string) string {
+	if rank != "" {
+		return e.Name + "#" + rank + "/" + model
+	}
+	return e.Name + "/" + model
+}
 
 // hosted reports whether a kind is a provider with a fleet of its own, whose KV cache is not ours to fill.
 func hosted(kind string) bool { return kind == "openai" || kind == "anthropic" }

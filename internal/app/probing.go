@@ -3,6 +3,7 @@ package app
 import (
 	"net/http"
 	"regexp"
+	"slices"
 
 	"evenkeel/internal/config"
 	"evenkeel/internal/discovery"
@@ -34,8 +35,9 @@ func probing(g *Generation, reports map[string]discovery.Report, connections map
 		kind := kindOf(e, reports)
 		probed := health.Endpoint{Name: e.Name, URL: e.URL, Kind: kind, Header: probeHeader(kind, e), Caller: connections[e.Name]}
 		for _, d := range served[e.Name] {
-			ask := named[d.ID] || len(served[e.Name]) == 1
-			probed.Deployments = append(probed.Deployments, health.Deployment{ID: d.ID, Model: d.Model, Scopes: d.Scopes, Ask: ask})
+			d.Ask = named[d.ID] || len(served[e.Name]) == 1
+			probed.Deployments = append(probed.Deployments, d)
+			probed.Ranks = len(d.Parts)
 		}
 		p.Endpoints = append(p.Endpoints, probed)
 	}
@@ -54,20 +56,31 @@ func namedDeployments(c *config.Config) map[string]bool {
 	}
 	for i := range c.Endpoints {
 		for _, model := range c.Endpoints[i].Models {
-			named[deploymentID(&c.Endpoints[i], model)] = true
+			named[deploymentID(&c.Endpoints[i], "", model)] = true
 		}
 	}
 	return named
 }
 
-func deploymentsByEndpoint(pools []route.PoolSpec) map[string][]route.Deployment {
-	served, seen := map[string][]route.Deployment{}, map[string]bool{}
+// deploymentsByEndpoint are what endpoints serve, those of one model at all ranks as one: the server answers for them all.
+func deploymentsByEndpoint(pools []route.PoolSpec) map[string][]health.Deployment {
+	served, seen := map[string][]health.Deployment{}, map[string]bool{}
 	for _, pool := range pools {
 		for _, d := range pool.Deployments {
-			if d.Model != "" && !seen[d.ID] {
-				seen[d.ID] = true
-				served[d.Endpoint] = append(served[d.Endpoint], d)
+			if d.Model == "" || seen[d.ID] {
+				continue
 			}
+			seen[d.ID] = true
+			if list := served[d.Endpoint]; d.Rank != "" && d.Rank != "0" {
+				i := slices.IndexFunc(list, func(o health.Deployment) bool { return o.Model == d.Model })
+				list[i].Parts = append(list[i].Parts, d.ID)
+				continue
+			}
+			one := health.Deployment{ID: d.Endpoint + "/" + d.Model, Model: d.Model, Scopes: d.Scopes}
+			if d.Rank != "" {
+				one.Parts = []string{d.ID}
+			}
+			served[d.Endpoint] = append(served[d.Endpoint], one)
 		}
 	}
 	return served

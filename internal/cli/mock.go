@@ -23,6 +23,10 @@ type mockFlags struct {
 	models       []string
 	engine       string
 	kvTokens     int
+	dataParallel int
+	adapters     []string
+	maxLoras     int
+	loraLoad     time.Duration
 	prefill      float64
 	interToken   time.Duration
 	baseLatency  time.Duration
@@ -84,6 +88,10 @@ Kinds:
 	flags.StringArrayVar(&f.models, "model", []string{"mock-model"}, "`name` of a model to serve; may be given several times")
 	flags.StringVar(&f.engine, "engine", "", "`model` that sets the times, one of those above, or a file that simulate --fit-to has written (default fixed times)")
 	flags.IntVar(&f.kvTokens, "kv-tokens", 0, "`size` of the KV cache in tokens; 0 = the engine model's, or 131072 without one")
+	flags.IntVar(&f.dataParallel, "data-parallel", 1, "`engines` behind each port, each with a queue and a cache of its own; needs --engine")
+	flags.StringArrayVar(&f.adapters, "lora", nil, "`name` of an adapter of the first model; may be given several times; needs --engine")
+	flags.IntVar(&f.maxLoras, "max-loras", 1, "`adapters` that are in memory at one time")
+	flags.DurationVar(&f.loraLoad, "lora-load", 0, "`time` that loading an adapter takes")
 	flags.Float64Var(&f.prefill, "prefill", 0, "`tokens` per second of reading a prompt; 0 = instant")
 	flags.DurationVar(&f.interToken, "inter-token", 0, "`time` between two tokens; 0 = as fast as possible")
 	flags.DurationVar(&f.baseLatency, "base-latency", 0, "`time` before the first token of every answer")
@@ -129,6 +137,9 @@ func runMock(cmd *cobra.Command, f mockFlags) error {
 		if err != nil {
 			return err
 		}
+		if len(f.adapters) > 0 {
+			c.MaxAdapters, c.AdapterLoad = f.maxLoras, f.loraLoad
+		}
 		model = &c
 	}
 	var engines []*mock.Engine
@@ -140,7 +151,7 @@ func runMock(cmd *cobra.Command, f mockFlags) error {
 	for i, port := range ports {
 		e, err := mock.New(mock.Config{
 			Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Name: f.name + "-" + strconv.Itoa(i+1), Models: f.models,
-			Engine: model, KVTokens: f.kvTokens, PrefillTokensPerSecond: f.prefill, InterToken: f.interToken, BaseLatency: f.baseLatency, Slots: f.slots,
+			Engine: model, DataParallel: f.dataParallel, Adapters: f.adapters, KVTokens: f.kvTokens, PrefillTokensPerSecond: f.prefill, InterToken: f.interToken, BaseLatency: f.baseLatency, Slots: f.slots,
 			QueueLimit: f.queueLimit, OutputTokens: f.outputTokens, OwnedBy: f.ownedBy, APIKey: f.apiKey, Seed: f.seed + uint64(i),
 			TLS: secure,
 		})

@@ -102,6 +102,9 @@ type Endpoint struct {
 	Proxy string `yaml:"proxy,proxy"`
 	// MaxConnections bounds what is open to the endpoint at one time; 0 is no limit.
 	MaxConnections int `yaml:"max_connections"`
+	// DataParallel is how many data-parallel ranks are behind the URL, each with a queue and a cache of its own, that requests are sent to
+	// one by one; 0 and 1 leave the choice to the server. For kind vllm alone.
+	DataParallel int `yaml:"data_parallel"`
 	// Limits hold for all deployments of this endpoint together.
 	Limits Limits `yaml:"limits"`
 	// Weight scales the capacity of all deployments of this endpoint; 0 is never picked.
@@ -249,7 +252,7 @@ func Default() Config {
 	return c
 }
 
-func (e *Endpoint) setDefaults() { e.Weight = 1 }
+func (e *Endpoint) setDefaults() { e.Weight, e.DataParallel = 1, 1 }
 func (p *Provider) setDefaults() { p.Weight = 1 }
 
 // form is how an item of providers is written, for one that was written as text.

@@ -110,11 +110,11 @@ func TestGoodFile(t *testing.T) {
 		Trace:       Trace{Path: "testdata/traces/a.jsonl", MaxMiB: 64},
 		VirtualKeys: []VirtualKey{{"support", "5d5f0a0e0e1bb17e08a8a0d2e5dd0b3f43ff6d9f0b9c4e41a2be3a2b6f3b4c01"}},
 		Endpoints: []Endpoint{
-			{Name: "zeta", URL: "http://gpu-1:8000", Kind: "vllm", APIKey: secret.New("sk-one"), Weight: 0.5, Limits: limits},
-			{Name: "alpha", URL: "https://alpha.example/openai", Kind: "openai-compatible", APIKey: secret.New("sk-literal"), Weight: 1, Models: []string{"small", "7"}, FailureDomain: "rack-1"},
-			{Name: "[::1]:8000", URL: "http://[::1]:8000", APIKey: secret.New("sk-from-a-file"), Weight: 1},
-			{Name: "openai", URL: "https://api.openai.com", Kind: "openai", Weight: 1, Limits: Limits{InFlight: 64, Tokens: 1, RPM: 60, TPM: 70}},
-			{Name: "idle", URL: "https://idle", Weight: 0, TLS: EndpointTLS{"testdata/ca.pem", "testdata/c.pem", "testdata/c.key", "gpu"},
+			{Name: "zeta", URL: "http://gpu-1:8000", Kind: "vllm", DataParallel: 4, APIKey: secret.New("sk-one"), Weight: 0.5, Limits: limits},
+			{Name: "alpha", URL: "https://alpha.example/openai", Kind: "openai-compatible", APIKey: secret.New("sk-literal"), DataParallel: 1, Weight: 1, Models: []string{"small", "7"}, FailureDomain: "rack-1"},
+			{Name: "[::1]:8000", URL: "http://[::1]:8000", APIKey: secret.New("sk-from-a-file"), DataParallel: 1, Weight: 1},
+			{Name: "openai", URL: "https://api.openai.com", Kind: "openai", DataParallel: 1, Weight: 1, Limits: Limits{InFlight: 64, Tokens: 1, RPM: 60, TPM: 70}},
+			{Name: "idle", URL: "https://idle", DataParallel: 1, Weight: 0, TLS: EndpointTLS{"testdata/ca.pem", "testdata/c.pem", "testdata/c.key", "gpu"},
 				Proxy: "http://proxy:3128", MaxConnections: 9},
 		},
 		Models: []Model{
@@ -136,12 +136,12 @@ func TestGoodFile(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
-	wantWarnings := `testdata/good.yaml:37:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
-testdata/good.yaml:45:64: accepted, not acted on by this version: context_window (2 places)
-testdata/good.yaml:45:86: accepted, not acted on by this version: supports
-testdata/good.yaml:51:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
-testdata/good.yaml:59:1: accepted, not acted on by this version: routing_rules
-testdata/good.yaml:64:1: accepted, not acted on by this version: profiles
+	wantWarnings := `testdata/good.yaml:38:83: endpoints.alpha.api_key: is a secret in plain text; write ${NAME} for an environment variable, or file:PATH
+testdata/good.yaml:46:64: accepted, not acted on by this version: context_window (2 places)
+testdata/good.yaml:46:86: accepted, not acted on by this version: supports
+testdata/good.yaml:52:29: models["vendor/big.model:tag"].fallback_chain[1]: no model "absent" is configured; the link is skipped while no endpoint serves it
+testdata/good.yaml:60:1: accepted, not acted on by this version: routing_rules
+testdata/good.yaml:65:1: accepted, not acted on by this version: profiles
 `
 	if got := lines(warnings); got != wantWarnings {
 		t.Errorf("warnings\n%swant\n%s", got, wantWarnings)

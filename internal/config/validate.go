@@ -300,6 +300,7 @@ func (v *validator) endpoints() {
 			v.fail(at.keys("tls", "server_name"), "must be the name of a host, is %s", show(name))
 		}
 		v.notNegative(at.key("max_connections"), e.MaxConnections)
+		v.dataParallel(at, e)
 		v.limits(at, e.Limits)
 		if v.weight(at.key("weight"), e.Weight) {
 			pickable = true
@@ -324,6 +325,19 @@ func (v *validator) endpoints() {
 	}
 	if !pickable {
 		v.fail(all, "every weight is 0, so nothing could be picked; give one endpoint a weight above 0")
+	}
+}
+
+// mostRanks is far beyond what one server has.
+const mostRanks = 1024
+
+// dataParallel checks how many ranks an endpoint has.
+func (v *validator) dataParallel(at *path, e Endpoint) {
+	switch n, at := e.DataParallel, at.key("data_parallel"); {
+	case n < 0 || n > mostRanks || n == 0 && v.written(at):
+		v.fail(at, "must be 1 to %d, as vLLM's --data-parallel-size, is %d", mostRanks, n)
+	case n > 1 && e.Kind != "vllm":
+		v.fail(at, "is for the ranks of vLLM; write kind: vllm too, or remove it")
 	}
 }
 

@@ -107,6 +107,7 @@ type Forecast struct {
 	CachedTokens   int     `json:"cached_tokens"`
 	WaitSeconds    float64 `json:"wait_seconds"`             // until it has done the prompts before
 	OthersSeconds  float64 `json:"others_seconds,omitempty"` // of these, for prompts of others, as its engine says
+	LoadSeconds    float64 `json:"load_seconds,omitempty"`   // of these, until its model or the adapter is in memory
 	PrefillSeconds float64 `json:"prefill_seconds"`          // for this one
 	Answers        int     `json:"answers"`                  // that it was producing
 	CacheShare     float64 `json:"cache_share,omitempty"`
@@ -240,7 +241,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 			P95Seconds: finite(c.P95), Penalty: c.Penalty,
 		}
 		if f := c.Forecast; f != (route.Forecast{}) {
-			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Prefill), f.Answers, f.Fill, finite(f.Token), finite(f.Dollars)}
+			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Load), finite(f.Prefill), f.Answers, f.Fill, finite(f.Token), finite(f.Dollars)}
 		}
 		if c.Share < 1 {
 			v.Share = c.Share

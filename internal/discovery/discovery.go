@@ -41,6 +41,8 @@ type Report struct {
 	// KVTokens is how many tokens the engine's KV cache holds, over all its ranks; 0 if it does not say. For llama.cpp it
 	// is slots × context, which is too much by the number of slots if the slots share one cache (its --kv-unified).
 	KVTokens int
+	// Ranks is how many data-parallel ranks are behind the server; 0 if it does not say.
+	Ranks int
 	// Refused is true if it did not list its models for want of a credential that it accepts (401, 403). Models that it
 	// listed before stay.
 	Refused bool
@@ -54,6 +56,7 @@ type ModelInfo struct {
 	ID            string
 	ContextWindow int    // tokens; 0 if unknown
 	OwnedBy       string // owned_by as listed; may be empty
+	Parent        string // of an adapter (LoRA), the model that it belongs to, as listed; empty if it is none
 }
 
 const (

@@ -26,6 +26,7 @@ type engine struct {
 type facts struct {
 	version       string
 	kvTokens      int
+	ranks         int
 	contextWindow int         // of any model whose own is not known
 	models        []ModelInfo // from the engine's own list; nil if it has none or did not say
 }
@@ -83,8 +84,8 @@ func askVLLM(ctx context.Context, c *client, f *facts) bool {
 	if (!c.object(ctx, "vllm", "/version", &page) || page.Version == "") && c.target.Kind != "vllm" {
 		return false
 	}
-	tokens, found := vllmMetrics(c.page(ctx, "vllm", "/metrics"))
-	f.version, f.kvTokens = clean(page.Version), tokens
+	tokens, ranks, found := vllmMetrics(c.page(ctx, "vllm", "/metrics"))
+	f.version, f.kvTokens, f.ranks = clean(page.Version), tokens, ranks
 	return found
 }
 

@@ -49,9 +49,9 @@ func FuzzKVTokens(f *testing.F) {
 	f.Add([]byte(`vllm:cache_config_info{a="\"} 1,",block_size="16",num_gpu_blocks="`))
 	f.Add([]byte(`{"max_total_num_tokens":2147483647,"dp_size":2147483647}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		tokens, found := vllmMetrics(body)
-		if tokens > 0 && !found {
-			t.Error("a size without a series")
+		tokens, ranks, found := vllmMetrics(body)
+		if (tokens > 0 || ranks > 0) && !found {
+			t.Error("a size or ranks without a series")
 		}
 		for _, read := range []func([]byte, *facts) bool{sglangServerInfo, llamacppProps, tgiInfo} {
 			var got facts
@@ -75,15 +75,21 @@ func FuzzKVTokens(f *testing.F) {
 func TestVLLMMetrics(t *testing.T) {
 	f := func(text, want string) {
 		t.Helper()
-		tokens, found := vllmMetrics([]byte(text))
-		if got := fmt.Sprintf("%d %t", tokens, found); got != want {
+		tokens, ranks, found := vllmMetrics([]byte(text))
+		got := fmt.Sprintf("%d %t", tokens, found)
+		if ranks > 0 {
+			got += fmt.Sprintf(" %d", ranks)
+		}
+		if got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
 	f("", "0 false")
 	f("# TYPE vllm:num_requests_running gauge\n", "0 false") // --disable-log-stats
 	f("vllmx_requests 1\nother{x=\"vllm:cache_config_info{\"} 1\n", "0 false")
-	f("vllm:num_requests_running{engine=\"0\"} 0\n", "0 true")
+	f("vllm:num_requests_running{engine=\"0\"} 0\n", "0 true 1")
+	f("vllm:num_requests_running{engine=\"6\",model_name=\"m\"} 0\nvllm:num_requests_running{engine=\"7\",model_name=\"m\"} 0\n", "0 true 2")
+	f("vllm:num_requests_running{engine=\"\"} 0\nvllm:num_requests_running{engine=\"-1\"} 0\n", "0 true")
 	f("vllm_num_requests_running 0\n", "0 true") // under Ray
 	f(`vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0`, "1600 true")
 	f(`vllm_cache_config_info{ num_gpu_blocks="100", block_size="16" } 1.0`, "1600 true")
@@ -94,7 +100,8 @@ func TestVLLMMetrics(t *testing.T) {
 	f(`vllm:cache_config_info{block_size="16",kv_cache_size_tokens="None",num_gpu_blocks="100"} 1.0`, "1600 true")
 	f(`vllm:cache_config_info{quote="a\"b,block_size=\"9",block_size="16",num_gpu_blocks="100"} 1.0`, "1600 true")
 	f(`vllm:cache_config_info{block_size="16",num_gpu_blocks="100`, "0 true")
-	// Two data-parallel ranks.
-	f("vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"100\"} 1.0\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"50\"} 1.0\n", "2400 true")
+	// Two data-parallel ranks: blocks are told of both together, sizes of each.
+	f("vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"150\"} 1.0\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"150\"} 1.0\n", "2400 true")
+	f("vllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"1600\"} 1.0\nvllm:cache_config_info{engine=\"1\",kv_cache_size_tokens=\"800\"} 1.0\n", "2400 true")
 	f(`vllm:cache_config_info{block_size="65536",num_gpu_blocks="65536"} 1.0`, "2147483647 true")
 }

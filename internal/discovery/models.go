@@ -38,7 +38,8 @@ type listedModel struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"` // Ollama's own list
 	OwnedBy string `json:"owned_by"`
-	State   string `json:"state"` // LM Studio's own list
+	Parent  string `json:"parent"` // vLLM, of an adapter
+	State   string `json:"state"`  // LM Studio's own list
 
 	// The context window, in tokens, under the names that it goes by.
 	MaxModelLen         count `json:"max_model_len"`         // vLLM, SGLang
@@ -109,7 +110,7 @@ func readModels(items []json.RawMessage, id func(*listedModel) string) ([]ModelI
 		}
 		if !seen[id(&m)] {
 			seen[id(&m)] = true
-			models = append(models, ModelInfo{ID: id(&m), ContextWindow: m.contextWindow(), OwnedBy: clean(m.OwnedBy)})
+			models = append(models, ModelInfo{ID: id(&m), ContextWindow: m.contextWindow(), OwnedBy: clean(m.OwnedBy), Parent: clean(m.Parent)})
 		}
 	}
 	if unusable > 0 {

@@ -3,14 +3,17 @@ package discovery
 import (
 	"bytes"
 	"math"
+	"strconv"
 
 	"evenkeel/internal/llm"
 )
 
-// vllmMetrics reads vLLM's metrics: whether there is any series of vLLM's, and how many tokens the KV cache holds, summed
-// over the engines (data-parallel ranks) behind the server; 0 if they do not say. Under Ray the colon of the names is an
-// underscore.
-func vllmMetrics(text []byte) (tokens int, found bool) {
+// vllmMetrics reads vLLM's metrics: whether there is any series of vLLM's, how many tokens the KV cache holds, summed
+// over the engines (data-parallel ranks) behind the server, and how many of these there are; 0 if they do not say. Under Ray the colon of
+// the names is an underscore.
+func vllmMetrics(text []byte) (tokens, ranks int, found bool) {
+	var size llm.CacheSize
+	engines := map[string]bool{}
 	for line := range bytes.Lines(text) {
 		rest, ok := bytes.CutPrefix(line, []byte("vllm"))
 		if !ok || len(rest) == 0 || rest[0] != ':' && rest[0] != '_' {
@@ -18,10 +21,17 @@ func vllmMetrics(text []byte) (tokens int, found bool) {
 		}
 		found = true
 		if labels, ok := bytes.CutPrefix(rest[1:], []byte("cache_config_info{")); ok {
-			tokens = atMostInt32(tokens + llm.CacheConfigTokens(string(labels)))
+			size.Add(string(labels))
+		}
+		if labels, ok := bytes.CutPrefix(rest[1:], []byte("num_requests_running{")); ok {
+			for name, value := range llm.Labels(string(labels)) {
+				if _, err := strconv.ParseUint(value, 10, 16); name == "engine" && err == nil {
+					engines[value] = true
+				}
+			}
 		}
 	}
-	return tokens, found
+	return size.Tokens(), len(engines), found
 }
 
 // sglangServerInfo reads SGLang's page about itself: its arguments, its scheduler and its state in one object.

@@ -106,7 +106,7 @@ func (p *prober) takeList(list []ModelInfo) {
 	p.list = list
 	if kind := ownersKind(list); kind != "" && p.client.target.Kind == "" {
 		if kind != p.last.Kind {
-			p.last.Kind, p.last.Version, p.last.KVTokens, p.facts = kind, "", 0, facts{}
+			p.last.Kind, p.last.Version, p.last.KVTokens, p.last.Ranks, p.facts = kind, "", 0, 0, facts{}
 		}
 		p.sure = true
 	}
@@ -134,7 +134,7 @@ func (p *prober) inspect(ctx context.Context) {
 	}
 	p.sure = true
 	p.facts = f
-	p.last.Kind, p.last.Version, p.last.KVTokens = kind, f.version, f.kvTokens
+	p.last.Kind, p.last.Version, p.last.KVTokens, p.last.Ranks = kind, f.version, f.kvTokens, f.ranks
 	switch {
 	case p.list != nil || len(c.target.Models) > 0:
 		p.last.Models = p.merge(p.list)

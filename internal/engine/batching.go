@@ -25,6 +25,9 @@ type batching struct {
 	loaded bool    // the model is loaded, or loads
 	warm   int     // steps left of the warm-up
 
+	adapters []string // in memory, the one used last first
+	loads    uint64   // of adapters
+
 	prompts, hits, preemptions uint64
 	events                     []Event
 }
@@ -37,6 +40,7 @@ type span struct {
 
 	chunks  []chunk // prompt tokens it computes; if any, it is one step
 	decodes int     // sequences that decode in it
+	loads   int     // adapters that are loaded before it
 	context int     // tokens of their context in the first step
 
 	fixed float64 // seconds of each step but for decoding
@@ -268,12 +272,21 @@ func (b *batching) prefill(budget int) {
 			budget -= b.compute(j, budget)
 		}
 	}
-	for budget > 0 && b.waiting.len() > 0 && len(b.running) < b.cfg.maxSequences() {
-		j := b.waiting.first()
+	for i := 0; budget > 0 && i < b.waiting.len() && len(b.running) < b.cfg.maxSequences(); {
+		j := b.waiting.at(i)
+		if !b.fits(j) {
+			i++
+			continue
+		}
 		if !b.mem.admit(j, len(b.running) == 0) {
 			return
 		}
-		b.waiting.pop()
+		if i == 0 {
+			b.waiting.pop()
+		} else {
+			b.waiting.remove(j)
+		}
+		b.adapt(j)
 		b.running = append(b.running, j)
 		j.admitted = true
 		if !j.counted {
@@ -315,6 +328,7 @@ func (b *batching) price() {
 	if len(s.chunks) > 0 {
 		s.fixed += t.Prefill
 	}
+	s.fixed += float64(s.loads) * b.cfg.AdapterLoad.Seconds()
 	s.fixed += b.cfg.base(tokens)
 }
 
@@ -334,7 +348,7 @@ func (b *batching) load(now time.Duration) Load {
 	l := Load{
 		Running: len(b.running), Waiting: b.waiting.len(), Blocks: b.cfg.Blocks,
 		ContextTokens: b.decoders.context, WaitingTokens: b.waiting.tokens,
-		PromptTokens: b.prompts, CachedTokens: b.hits, Preemptions: b.preemptions,
+		PromptTokens: b.prompts, CachedTokens: b.hits, Preemptions: b.preemptions, AdapterLoads: b.loads,
 	}
 	l.Used, l.Cached = b.mem.usage()
 	for _, j := range b.computing() {

@@ -114,6 +114,12 @@ type Config struct {
 	// others, so that it is not preempted at once.
 	Watermark float64
 
+	// MaxAdapters is how many adapters (LoRA) are in memory, and so how many different ones those that run may have (vLLM: max_loras); a
+	// request that would need one more waits, and others pass it. The one that was not used for longest makes room. AdapterLoad is how long
+	// one loads, in which nothing else is computed. 0 is no limit and no loading. For Mixed and PrefillFirst.
+	MaxAdapters int
+	AdapterLoad time.Duration
+
 	// Load is how long the model loads, from the first request on, before its first step.
 	Load time.Duration
 	// WarmUpSteps is how many first steps take WarmUpFactor times as long (captured graphs, cold caches).
@@ -167,6 +173,12 @@ func (c *Config) Check() error {
 	}
 	if !(c.Watermark >= 0 && c.Watermark < 1) {
 		bad("Watermark is %v: a share of the blocks, from 0 to below 1", c.Watermark)
+	}
+	if c.MaxAdapters < 0 || c.AdapterLoad < 0 || c.AdapterLoad > 0 && c.MaxAdapters == 0 {
+		bad("MaxAdapters %d, AdapterLoad %v: they cannot be negative, and what loads needs room", c.MaxAdapters, c.AdapterLoad)
+	}
+	if c.MaxAdapters > 0 && c.Scheduler != Mixed && c.Scheduler != PrefillFirst {
+		bad("MaxAdapters is %d with the scheduler %s: adapters are for mixed and prefill-first", c.MaxAdapters, c.Scheduler)
 	}
 	if c.Load < 0 {
 		bad("Load is %v: it cannot be negative", c.Load)

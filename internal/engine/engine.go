@@ -22,6 +22,8 @@ type Sequence struct {
 	// Found is how many tokens of the prompt count as found in the cache when it is first admitted, if that is more than what is there: for
 	// a request of the past, of which that is known. They take memory of their own.
 	Found int
+	// Adapter is the adapter (LoRA) that the request is for, empty for the model itself.
+	Adapter string
 	// EachToken asks for a Token event for each token between the first and the last.
 	EachToken bool
 }
@@ -75,6 +77,8 @@ type Load struct {
 	// PromptTokens and CachedTokens count the prompt tokens of all admitted requests and those of them found in the cache;
 	// Preemptions counts how often a request lost its memory.
 	PromptTokens, CachedTokens, Preemptions uint64
+	// AdapterLoads counts the adapters that were loaded.
+	AdapterLoads uint64
 }
 
 // Engine is one engine. It belongs to one goroutine at a time.
@@ -173,6 +177,21 @@ func (e *Engine) Next() (at time.Duration, ok bool) { return e.model.next() }
 
 // Load returns the engine's load at now, as of the last step that ended by then. It changes nothing.
 func (e *Engine) Load(now time.Duration) Load { return e.model.load(now) }
+
+// Adapters returns the adapters that running requests are for, and those of waiting ones, each once and in order of arrival.
+func (e *Engine) Adapters() (running, waiting []string) {
+	b, ok := e.model.(*batching)
+	if !ok {
+		return nil, nil
+	}
+	for _, j := range b.running {
+		running = appendAdapter(running, j)
+	}
+	for i := range b.waiting.len() {
+		waiting = appendAdapter(waiting, b.waiting.at(i))
+	}
+	return running, waiting
+}
 
 // Slow makes every step from the next one on take factor times as long as Config says: a fault, or 1 to end it. Factor must
 // be above 0.

@@ -110,7 +110,7 @@ func (c *Checker) Set(p *Plan) {
 	}
 	for k, t := range c.targets {
 		if next[k] == nil {
-			c.retract(now, k, t.endpoint)
+			c.retract(now, k, t)
 		}
 	}
 	c.plan, c.targets = p, next
@@ -118,13 +118,13 @@ func (c *Checker) Set(p *Plan) {
 }
 
 // retract takes back what the Router was told of a target.
-func (c *Checker) retract(now time.Time, k key, e *Endpoint) {
+func (c *Checker) retract(now time.Time, k key, t *target) {
 	switch k.question {
 	case prompted:
-		c.router.Probed(now, k.name, route.Probe{Ended: true})
+		c.probed(now, t.deployment, route.Probe{Ended: true})
 	case healthPage:
-		for i := range e.Deployments {
-			c.router.Probed(now, e.Deployments[i].ID, route.Probe{Page: true})
+		for i := range t.endpoint.Deployments {
+			c.probed(now, &t.endpoint.Deployments[i], route.Probe{Page: true})
 		}
 	case signals: // they fade
 	}
@@ -250,7 +250,7 @@ func (c *Checker) probe(ctx context.Context, p *Plan, k key, e *Endpoint, d *Dep
 	r.Before = t.verdict
 	r.Changed = r.Verdict != t.verdict || r.Reason != t.reason
 	t.verdict, t.reason = r.Verdict, r.Reason
-	c.report(time.Now(), t.endpoint, &r) // with what it serves now, and before Set takes it back
+	c.report(time.Now(), t, &r) // with what it serves now, and before Set takes it back
 	c.mu.Unlock()
 	c.done(r)
 	c.wake()
@@ -267,7 +267,8 @@ func (t *target) believe(p *Plan, r *Result) {
 }
 
 // report tells the Router.
-func (c *Checker) report(now time.Time, e *Endpoint, r *Result) {
+func (c *Checker) report(now time.Time, t *target, r *Result) {
+	e, d := t.endpoint, t.deployment
 	switch {
 	case r.unreachable: // the endpoint's matter, not the deployment's
 		c.router.Observe(now, route.Scope{Kind: route.EndpointScope, Name: e.Name, URL: e.URL}, false)
@@ -277,13 +278,20 @@ func (c *Checker) report(now time.Time, e *Endpoint, r *Result) {
 			probe.Missed = complains
 		}
 		for i := range e.Deployments {
-			c.router.Probed(now, e.Deployments[i].ID, probe)
+			c.probed(now, &e.Deployments[i], probe)
 		}
 	case r.Verdict == Failed:
-		c.router.Probed(now, r.Name, route.Probe{Reason: r.Reason})
+		c.probed(now, d, route.Probe{Reason: r.Reason})
 	case r.Verdict == Missed:
-		c.router.Probed(now, r.Name, route.Probe{OK: true, Missed: r.Reason, TTFT: r.TTFT})
+		c.probed(now, d, route.Probe{OK: true, Missed: r.Reason, TTFT: r.TTFT})
 	case r.Verdict == OK:
-		c.router.Probed(now, r.Name, route.Probe{OK: true, TTFT: r.TTFT})
+		c.probed(now, d, route.Probe{OK: true, TTFT: r.TTFT})
+	}
+}
+
+// probed tells the Router of all that d stands for: which of an endpoint's ranks answered is not known.
+func (c *Checker) probed(now time.Time, d *Deployment, p route.Probe) {
+	for _, id := range d.all() {
+		c.router.Probed(now, id, p)
 	}
 }

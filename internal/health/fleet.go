@@ -35,16 +35,22 @@ func (f *fleet) wants(now time.Time, p *Plan, t *target) bool {
 	if t.deployment == nil {
 		return !f.scopes[route.Scope{Kind: route.EndpointScope, Name: t.endpoint.Name, URL: t.endpoint.URL}].Out()
 	}
-	d := f.deployments[key{name: t.deployment.ID, url: t.endpoint.URL}]
-	if d == nil || d.Weight == 0 {
-		return false
-	}
 	for _, s := range t.deployment.Scopes {
 		s.Limits = route.Limits{}
 		if f.scopes[s].Out() { // nobody answers there, or the credential is refused: that is found out otherwise
 			return false
 		}
 	}
+	for _, id := range t.deployment.all() {
+		if d := f.deployments[key{name: id, url: t.endpoint.URL}]; d != nil && d.Weight != 0 && wanted(now, p, t, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// wanted reports whether a probe would say something of one of the deployments of a target.
+func wanted(now time.Time, p *Plan, t *target, d *route.DeploymentView) bool {
 	switch d.Breaker.State {
 	case route.Cooling, route.Drained, route.Disabled:
 		return false

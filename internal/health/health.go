@@ -35,6 +35,8 @@ type Endpoint struct {
 	Kind      llm.Kind
 	Header    http.Header // what all probes carry: the credential, and what the kind wants to see. Only read
 	Caller    Caller
+	// Ranks are the data-parallel ranks that requests are sent to, by number from 0 on; 0 where the server chooses.
+	Ranks int
 	// Deployments are all that the endpoint serves: its page speaks of them all.
 	Deployments []Deployment
 }
@@ -42,8 +44,18 @@ type Endpoint struct {
 // Deployment is one model at an endpoint.
 type Deployment struct {
 	ID, Model string
-	Scopes    []route.Scope // what it shares with others: while one is out, nothing is asked
-	Ask       bool          // whether it is sent completions
+	// Parts are the IDs of the deployments that it stands for where there is one for each rank, which are asked together; nil = itself.
+	Parts  []string
+	Scopes []route.Scope // what it shares with others: while one is out, nothing is asked
+	Ask    bool          // whether it is sent completions
+}
+
+// all are the IDs that the Router knows.
+func (d *Deployment) all() []string {
+	if d.Parts == nil {
+		return []string{d.ID}
+	}
+	return d.Parts
 }
 
 // Caller sends a request, as upstream.Endpoint does.

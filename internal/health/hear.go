@@ -2,10 +2,12 @@ package health
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -92,8 +94,15 @@ func (c *Checker) hear(ctx context.Context, k key, e *Endpoint, page int) {
 	c.wake()
 }
 
-// tell tells the Router what an engine said, of all it serves or, where it says which models it has in memory, of each.
-func (c *Checker) tell(now time.Time, t *target, s *told) *route.Dispute {
+// tell tells the Router what an engine said: of all it serves, of each of its ranks or, where it says which models it has in memory, of each.
+func (c *Checker) tell(now time.Time, t *target, s *told) (dispute *route.Dispute) {
+	if t.endpoint.Ranks > 0 {
+		for i, rank := range s.ranks[:min(len(s.ranks), t.endpoint.Ranks)] {
+			rank.Rank = strconv.Itoa(i)
+			dispute = cmp.Or(c.router.Signal(now, t.scope(), "", rank), dispute)
+		}
+		return dispute
+	}
 	if s.loaded == nil {
 		return c.router.Signal(now, t.scope(), "", s.Signal)
 	}

@@ -11,6 +11,8 @@ type told struct {
 	route.Signal
 	// loaded are the models that it has in memory, of engines that load a model when it is asked for; nil = it does not say.
 	loaded []string
+	// ranks are what each data-parallel rank says, of engines that tell them apart, the first one first.
+	ranks []route.Signal
 }
 
 // signalPage is a page on which engines of a kind tell their load, and how it is read; read returns false if it is no such page.

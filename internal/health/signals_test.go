@@ -103,6 +103,27 @@ func load(running, waiting int, use float64, size int) told {
 	return told{Signal: route.Signal{Running: running, Waiting: waiting, KVUse: use, CacheTokens: size}}
 }
 
+// with adds what each rank says.
+func (t told) with(ranks ...told) told {
+	for _, r := range ranks {
+		t.ranks = append(t.ranks, r.Signal)
+	}
+	return t
+}
+
+// adapters adds what is said of adapters.
+func (t told) adapters(room int, active ...string) told {
+	t.Adapters = &route.Adapters{Room: room, Active: active}
+	return t
+}
+
+// vllmAdapters is what a page says of adapters: the newest set holds, and all that ever were stay.
+const vllmAdapters = `# TYPE vllm:lora_requests_info gauge
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="",waiting_lora_adapters=""} 1.7e+09
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="sql,chat",waiting_lora_adapters="sql,chat"} 1.7000003e+09
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="sql",waiting_lora_adapters="sql"} 1.7000001e+09
+`
+
 // TestSignalPages reads what engines answer.
 func TestSignalPages(t *testing.T) {
 	const none = route.NotTold
@@ -111,9 +132,16 @@ func TestSignalPages(t *testing.T) {
 		read       func([]byte, *told) bool
 		want       told
 	}{
-		{"vllm", vllmPage, readVLLM, load(12, 3, 0.375, 864_000)},
+		{"vllm", vllmPage, readVLLM, load(12, 3, 0.375, 432_000).with(load(7, 3, 0.5, 216_000), load(5, 0, 0.25, 216_000))},
+		{"vllm, ranks of another node", strings.NewReplacer(`engine="0"`, `engine="10"`, `engine="1"`, `engine="9"`).Replace(vllmPage), readVLLM,
+			load(12, 3, 0.375, 432_000).with(load(5, 0, 0.25, 216_000), load(7, 3, 0.5, 216_000))},
+		{"vllm, adapters", vllmOldPage + vllmAdapters, readVLLM, load(2, 0, 0.125, 0).adapters(4, "sql", "chat")},
+		{"vllm, adapters at ranks", vllmPage + vllmAdapters, readVLLM, load(12, 3, 0.375, 432_000).adapters(4, "sql", "chat").
+			with(load(7, 3, 0.5, 216_000).adapters(4), load(5, 0, 0.25, 216_000).adapters(4))},
+		{"vllm, adapters, no room told", vllmOldPage + `vllm:lora_requests_info{max_lora="?",running_lora_adapters="a"} 1` + "\n", readVLLM, load(2, 0, 0.125, 0)},
 		{"vllm before 0.10", vllmOldPage, readVLLM, load(2, 0, 0.125, 0)},
-		{"vllm under Ray", strings.ReplaceAll(vllmPage, "vllm:", "vllm_"), readVLLM, load(12, 3, 0.375, 864_000)},
+		{"vllm under Ray", strings.ReplaceAll(vllmPage, "vllm:", "vllm_"), readVLLM,
+			load(12, 3, 0.375, 432_000).with(load(7, 3, 0.5, 216_000), load(5, 0, 0.25, 216_000))},
 		{"vllm, sizes that do not fit", "vllm:num_requests_running 1e300\nvllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc 7\n", readVLLM,
 			load(math.MaxInt32, none, 1, 0)},
 		{"sglang loads", sglangLoads, readSGLangLoads, load(20, 4, 0.371, 323_442)},
@@ -161,7 +189,7 @@ func TestNoSignalPages(t *testing.T) {
 // FuzzSignalPages: whatever a server sends, what is read of it is in range.
 func FuzzSignalPages(f *testing.F) {
 	for _, body := range []string{vllmPage, vllmOldPage, sglangLoads, sglangMetricsPage, tgiPage, llamacppPage, llamacppSlots, tritonPage, tensorRTPage, ollamaPage,
-		lmstudioPage, "vllm:num_requests_running{a=\"\\\"}\",b=\"} 3\"} 4e400", `{"loads":[{"num_running_reqs":1e999}]}`} {
+		lmstudioPage, vllmOldPage + vllmAdapters, "vllm:num_requests_running{engine=\"-1\"} 1\nvllm:num_requests_running{engine=\"99999999999\"} 1\n", "vllm:num_requests_running{a=\"\\\"}\",b=\"} 3\"} 4e400", `{"loads":[{"num_running_reqs":1e999}]}`} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -174,6 +202,14 @@ func FuzzSignalPages(f *testing.F) {
 					got.KVUse != route.NotTold && !(got.KVUse >= 0 && got.KVUse <= 1), len(got.loaded) > maxLoaded,
 					found && got.Running == route.NotTold && got.Waiting == route.NotTold && got.loaded == nil:
 					t.Errorf("%s%s: %v, %+v", kind, p.path, found, got)
+				}
+				if a := got.Adapters; a != nil && (a.Room < 1 || len(a.Active) > mostAdapters) || len(got.ranks) > mostEngines {
+					t.Errorf("%s%s: %d ranks, adapters %+v", kind, p.path, len(got.ranks), a)
+				}
+				for _, r := range got.ranks {
+					if r.Running < route.NotTold || r.Waiting < route.NotTold || r.CacheTokens < 0 || r.CacheTokens > math.MaxInt32 || r.KVUse > 1 {
+						t.Errorf("%s%s: %+v", kind, p.path, r)
+					}
 				}
 			}
 		}

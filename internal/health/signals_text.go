@@ -2,11 +2,14 @@ package health
 
 import (
 	"bytes"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"evenkeel/internal/llm"
+	"evenkeel/internal/route"
 )
 
 // sample is one line of Prometheus' text format.
@@ -62,33 +65,122 @@ func parseSample(line string) (s sample, ok bool) {
 	return s, err == nil || math.IsInf(value, 0)
 }
 
-// readVLLM reads vLLM's metrics, summed over its data-parallel ranks (label engine). Under Ray the colon of the names is an underscore. With
-// --disable-log-stats there are none.
+// vllmEngine is what one of a server's engines says, or all of them together.
+type vllmEngine struct {
+	running, waiting, use, legacy sum
+}
+
+// mostEngines bounds how many engines of a server are told apart.
+const mostEngines = 1024
+
+// readVLLM reads vLLM's metrics, those of each data-parallel rank (label engine) and all together. Under Ray the colon of the names is an
+// underscore. With --disable-log-stats there are none.
 func readVLLM(text []byte, t *told) bool {
-	var running, waiting, use, legacy, size sum
+	var all vllmEngine
+	var size llm.CacheSize
+	var adapters adapterPage
+	ranks := map[int]*vllmEngine{}
 	for s := range samples(text, "vllm") {
 		name := s.name[len("vllm"):]
 		if name == "" || name[0] != ':' && name[0] != '_' {
 			continue
 		}
 		switch name[1:] {
-		case "num_requests_running":
-			running.add(s.value)
-		case "num_requests_waiting":
-			waiting.add(s.value)
-		case "kv_cache_usage_perc":
-			use.add(s.value)
-		case "gpu_cache_usage_perc": // before 0.10
-			legacy.add(s.value)
 		case "cache_config_info":
-			size.add(float64(llm.CacheConfigTokens(s.labels)))
+			size.Add(s.labels)
+			continue
+		case "lora_requests_info":
+			adapters.add(s)
+			continue
+		}
+		if !all.add(name[1:], s.value) {
+			continue
+		}
+		if n, err := strconv.Atoi(s.label("engine")); err == nil && n >= 0 {
+			if ranks[n] == nil && len(ranks) < mostEngines {
+				ranks[n] = &vllmEngine{}
+			}
+			if e := ranks[n]; e != nil {
+				e.add(name[1:], s.value)
+			}
 		}
 	}
-	if use.n == 0 {
-		use = legacy
+	all.tell(&t.Signal)
+	t.CacheTokens, t.Adapters = size.Tokens(), adapters.told()
+	// A server that has a part of the ranks calls them by their numbers among all, and takes them by their place among its own.
+	for _, n := range slices.Sorted(maps.Keys(ranks)) {
+		rank := route.Untold(t.At)
+		ranks[n].tell(&rank)
+		rank.CacheTokens = size.Each()
+		if t.Adapters != nil { // which rank has which is not told
+			rank.Adapters = &route.Adapters{Room: t.Adapters.Room}
+		}
+		t.ranks = append(t.ranks, rank)
 	}
-	t.Running, t.Waiting, t.KVUse, t.CacheTokens = running.count(), waiting.count(), use.share(), size.tokens()
-	return running.n+waiting.n > 0
+	return all.running.n+all.waiting.n > 0
+}
+
+// add takes a sample and reports whether it is one that matters.
+func (e *vllmEngine) add(name string, value float64) bool {
+	switch name {
+	case "num_requests_running":
+		e.running.add(value)
+	case "num_requests_waiting":
+		e.waiting.add(value)
+	case "kv_cache_usage_perc":
+		e.use.add(value)
+	case "gpu_cache_usage_perc": // before 0.10
+		e.legacy.add(value)
+	default:
+		return false
+	}
+	return true
+}
+
+func (e *vllmEngine) tell(s *route.Signal) {
+	if e.use.n == 0 {
+		e.use = e.legacy
+	}
+	s.Running, s.Waiting, s.KVUse = e.running.count(), e.waiting.count(), e.use.share()
+}
+
+// adapterPage is what vLLM's page says of adapters (LoRA). Each set of them that ever had requests is a sample of its own, whose value is
+// when that was: the newest holds. An adapter without requests is in none, though it may well be in memory.
+type adapterPage struct {
+	newest float64
+	labels string
+}
+
+func (p *adapterPage) add(s *sample) {
+	if s.value >= p.newest {
+		p.newest, p.labels = s.value, s.labels
+	}
+}
+
+const (
+	mostAdapters   = 256 // that are read of a page
+	longestAdapter = 512 // bytes of a name
+)
+
+// told is nil if the page says nothing that can be.
+func (p *adapterPage) told() *route.Adapters {
+	var a route.Adapters
+	for name, value := range llm.Labels(p.labels) {
+		switch name {
+		case "max_lora":
+			a.Room, _ = strconv.Atoi(value)
+		case "running_lora_adapters", "waiting_lora_adapters":
+			for adapter := range strings.SplitSeq(value, ",") {
+				if adapter != "" && len(adapter) <= longestAdapter && len(a.Active) < mostAdapters && !slices.Contains(a.Active, adapter) {
+					a.Active = append(a.Active, strings.Clone(adapter))
+				}
+			}
+		}
+	}
+	if a.Room < 1 {
+		return nil
+	}
+	return &a
 }
 
 // readSGLangMetrics reads SGLang's metrics, which need --enable-metrics, summed over its data-parallel ranks. Of ranks that share the work of

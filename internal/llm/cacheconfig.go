@@ -6,10 +6,14 @@ import (
 	"strings"
 )
 
-// CacheConfigTokens returns how many tokens the cache of one of vLLM's engines holds, from the labels of its metric cache_config_info; 0 if
-// they do not say. Newer versions say it outright; the product of blocks and block size is too large where layers of several kinds share the
-// blocks. A setting that is not known reads None.
-func CacheConfigTokens(labels string) int {
+// CacheSize adds up what vLLM's metric cache_config_info says of the caches of a server's engines, its data-parallel ranks. The zero value is
+// ready.
+type CacheSize struct{ sizes, blocks, engines int } // tokens by size, tokens by blocks, how many engines say something
+
+// Add takes the labels of one engine's sample. Newer versions say outright how many tokens its cache holds; the product of blocks and block
+// size is too large where layers of several kinds share the blocks, and it is that of all engines together, which each repeats: vLLM adds up
+// num_gpu_blocks before it tells it. A setting that is not known reads None.
+func (c *CacheSize) Add(labels string) {
 	var size, blocks, blockSize int
 	for name, value := range Labels(labels) {
 		n, err := strconv.ParseInt(value, 10, 32)
@@ -27,12 +31,22 @@ func CacheConfigTokens(labels string) int {
 	}
 	switch {
 	case size > 0:
-		return size
-	case blocks > 0 && blockSize > math.MaxInt32/blocks:
-		return math.MaxInt32
+		c.sizes = bounded(c.sizes + size)
+	case blocks > 0 && blockSize > 0:
+		c.blocks = max(c.blocks, bounded(blocks*blockSize))
+	default:
+		return
 	}
-	return blocks * blockSize
+	c.engines++
 }
+
+// Tokens is how many tokens all the caches hold, at most 2³¹−1; 0 if none says.
+func (c *CacheSize) Tokens() int { return bounded(c.sizes + c.blocks) }
+
+// Each is how many tokens the cache of one engine holds.
+func (c *CacheSize) Each() int { return c.Tokens() / max(c.engines, 1) }
+
+func bounded(n int) int { return min(n, math.MaxInt32) }
 
 // Labels yields the names and values of a Prometheus sample's labels, what is between the braces; it ends where they are malformed. Escapes in
 // values stay as they are.

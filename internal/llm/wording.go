@@ -138,3 +138,9 @@ func starts(text, pattern string) bool {
 func AsksTooMuch(err *UpstreamError) bool {
 	return err != nil && strings.HasPrefix(err.Message, "Request too large")
 }
+
+// LacksRank reports whether an error says that there is no such data-parallel rank, as vLLM does with status 400. Whoever chose the rank is
+// at fault, which only the caller knows.
+func LacksRank(err *UpstreamError) bool {
+	return err != nil && strings.HasPrefix(err.Message, "data_parallel_rank ") && strings.Contains(err.Message, " is out of range ")
+}

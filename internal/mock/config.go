@@ -23,6 +23,12 @@ type Config struct {
 	// sets all times, so PrefillTokensPerSecond, InterToken and BaseLatency must be 0; Slots and KVTokens, if not 0, stand in the
 	// place of its own. Every Start begins with an empty cache.
 	Engine *engine.Config
+	// Adapters are adapters (LoRA) of the first model, served by their own names beside it. They need Engine, whose MaxAdapters and
+	// AdapterLoad say how many are in memory and how long one takes to load.
+	Adapters []string
+	// DataParallel is how many engines are behind the one listener, each with a queue and a cache of its own, as vLLM's
+	// --data-parallel-size does: the header x-data-parallel-rank chooses one, else the least busy one does it. 0 is 1; more need Engine.
+	DataParallel int
 	// PrefillTokensPerSecond is the speed of reading the prompt. 0 = instant.
 	PrefillTokensPerSecond float64
 	// InterToken is the time between two output tokens. 0 = as fast as possible.
@@ -72,7 +78,8 @@ func (c Config) withDefaults() (Config, error) {
 		c.Models = []string{"mock-model"}
 	}
 	c.Models = slices.Clone(c.Models)
-	if slices.Contains(c.Models, "") {
+	c.Adapters = slices.Clone(c.Adapters)
+	if slices.Contains(c.Models, "") || slices.Contains(c.Adapters, "") {
 		return c, fmt.Errorf("mock: models %q: a model needs a name", c.Models)
 	}
 	if c.OutputTokens == 0 {
@@ -93,13 +100,17 @@ func (c Config) withDefaults() (Config, error) {
 		{"output tokens", float64(c.OutputTokens)},
 		{"KV tokens", float64(c.KVTokens)},
 		{"record", float64(c.Record)},
+		{"data parallel", float64(c.DataParallel)},
 	} {
 		if !(s.value >= 0) {
 			return c, fmt.Errorf("mock: %s is %v: it cannot be negative", s.name, s.value)
 		}
 	}
-	if c.Engine != nil {
+	if c.DataParallel = max(c.DataParallel, 1); c.Engine != nil {
 		return c.withEngine()
+	}
+	if c.DataParallel > 1 || len(c.Adapters) > 0 {
+		return c, fmt.Errorf("mock: data parallel %d, adapters %q: these need an engine model, whose queue and memory they are about", c.DataParallel, c.Adapters)
 	}
 	if c.KVTokens == 0 {
 		c.KVTokens = defaultKVTokens

@@ -146,6 +146,14 @@ func (d *driver) slow(factor float64) {
 	d.nudge()
 }
 
+// adapters are those that have requests.
+func (d *driver) adapters() (running, waiting []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.catchUp()
+	return d.model.Adapters()
+}
+
 func (d *driver) load() engine.Load {
 	d.mu.Lock()
 	defer d.mu.Unlock()

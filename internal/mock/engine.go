@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,8 @@ type Engine struct {
 
 // session is the time from a Start to the Kill or Close that ends it.
 type session struct {
-	driver  *driver            // nil without Config.Engine
+	drivers []*driver          // one for each rank; none without Config.Engine
+	turn    atomic.Uint64      // of ranks that are equally busy
 	ln      net.Listener       // nil while a fault refuses; guarded by Engine.mu
 	conns   map[*conn]struct{} // guarded by Engine.mu
 	running sync.WaitGroup     // the accept loop and every connection
@@ -58,7 +60,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e.slots.limit, e.slots.queueLimit = cfg.Slots, cfg.QueueLimit
 	e.record.keep = cfg.Record
-	for _, m := range cfg.Models {
+	for _, m := range slices.Concat(cfg.Models, cfg.Adapters) {
 		e.models[m] = quote(m)
 	}
 	return e, nil
@@ -94,9 +96,12 @@ func (e *Engine) begin() (*session, error) {
 	}
 	s := &session{conns: map[*conn]struct{}{}}
 	if e.cfg.Engine != nil {
-		var err error
-		if s.driver, err = newDriver(*e.cfg.Engine, e.cfg.QueueLimit); err != nil {
-			return nil, fmt.Errorf("mock: engine %s: %w", e.cfg.Name, err)
+		for range e.cfg.DataParallel {
+			d, err := newDriver(*e.cfg.Engine, e.cfg.QueueLimit)
+			if err != nil {
+				return nil, fmt.Errorf("mock: engine %s: %w", e.cfg.Name, err)
+			}
+			s.drivers = append(s.drivers, d)
 		}
 	}
 	e.session = s
@@ -106,8 +111,8 @@ func (e *Engine) begin() (*session, error) {
 // end waits for everything of a detached session.
 func (s *session) end() {
 	s.running.Wait()
-	if s.driver != nil {
-		s.driver.stop()
+	for _, d := range s.drivers {
+		d.stop()
 	}
 }
 
@@ -151,8 +156,8 @@ func (e *Engine) tryAdjust() error {
 		return nil
 	}
 	f := e.fault.Load()
-	if s.driver != nil {
-		s.driver.slow(f.factor())
+	for _, d := range s.drivers {
+		d.slow(f.factor())
 	}
 	want := f == nil || f.Kind != "refuse"
 	switch {

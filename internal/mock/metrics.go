@@ -3,6 +3,7 @@ package mock
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -86,14 +87,20 @@ func boundLabel(bound float64) string {
 // metrics is what the engine answers at /metrics.
 func (e *Engine) metrics() []byte {
 	n := &e.count
-	l := e.load()
 	model := labelEscaper.Replace(e.cfg.Models[0])
+	loads := e.loads()
 	x := exposition{labels: `engine="0",model_name="` + model + `"`}
-	x.metric("num_requests_running", "gauge", "Requests that run.", l.running)
-	x.metric("num_requests_waiting", "gauge", "Requests that wait to run.", l.waiting)
-	x.metric("kv_cache_usage_perc", "gauge", "KV cache usage as a fraction: 1 is full.", l.kvUse)
-	x.metric("prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", l.queried)
-	x.metric("prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", l.cached)
+	each := func(name, kind, help string, of func(*load) any) {
+		x.family(name, kind, help)
+		for i := range loads {
+			x.sample(name, fmt.Sprintf(`engine="%d",model_name="%s"`, i, model), of(&loads[i]))
+		}
+	}
+	each("num_requests_running", "gauge", "Requests that run.", func(l *load) any { return l.running })
+	each("num_requests_waiting", "gauge", "Requests that wait to run.", func(l *load) any { return l.waiting })
+	each("kv_cache_usage_perc", "gauge", "KV cache usage as a fraction: 1 is full.", func(l *load) any { return l.kvUse })
+	each("prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", func(l *load) any { return l.queried })
+	each("prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", func(l *load) any { return l.cached })
 	x.metric("prompt_tokens_total", "counter", "Prompt tokens processed.", n.promptTokens.Load())
 	x.metric("generation_tokens_total", "counter", "Output tokens sent.", n.outputTokens.Load())
 	x.family("request_success_total", "counter", "Requests answered to the end, by what ended them.")
@@ -103,15 +110,18 @@ func (e *Engine) metrics() []byte {
 	}{{"stop", n.stopped.Load()}, {"length", n.limited.Load()}, {"abort", 0}, {"error", 0}} { // vLLM, too, does not count clients that leave
 		x.sample("request_success_total", `engine="0",finished_reason="`+by.reason+`",model_name="`+model+`"`, by.count)
 	}
-	x.metric("num_preemptions_total", "counter", "Times that a request lost its memory to others.", l.preemptions)
+	each("num_preemptions_total", "counter", "Times that a request lost its memory to others.", func(l *load) any { return l.preemptions })
 	x.histogram("time_to_first_token_seconds", "From the request to its first token.", &e.ttft)
 	x.histogram("inter_token_latency_seconds", "From a token to the next.", &e.gaps)
 	x.histogram("e2e_request_latency_seconds", "From the request to the end of its answer.", &e.e2e)
 	x.histogram("request_prompt_tokens", "Prompt tokens of a request.", &e.promptLengths)
 	x.histogram("request_generation_tokens", "Output tokens of a request.", &e.outputLengths)
 	x.family("cache_config_info", "gauge", "Size of the KV cache.")
-	x.sample("cache_config_info",
-		fmt.Sprintf(`block_size="%d",engine="0",num_gpu_blocks="%d"`, e.cfg.blockTokens(), e.cfg.KVTokens/e.cfg.blockTokens()), 1)
+	for i := range loads { // vLLM tells each the blocks of all
+		x.sample("cache_config_info",
+			fmt.Sprintf(`block_size="%d",engine="%d",num_gpu_blocks="%d"`, e.cfg.blockTokens(), i, len(loads)*e.cfg.KVTokens/e.cfg.blockTokens()), 1)
+	}
+	e.adapterMetrics(&x)
 	return x.Bytes()
 }
 
@@ -122,23 +132,51 @@ type load struct {
 	running, waiting             int
 	kvUse                        float64
 	queried, cached, preemptions uint64 // tokens, tokens, times; of this start of a modelled engine
+	adapterLoads                 uint64
 }
 
-func (e *Engine) load() load {
+// loads are those of each rank.
+func (e *Engine) loads() []load {
+	all := make([]load, e.cfg.DataParallel)
 	if e.cfg.Engine == nil {
-		l := load{kvUse: min(1, float64(e.count.heldTokens.Load())/float64(e.cfg.KVTokens))}
+		l := &all[0]
+		l.kvUse = min(1, float64(e.count.heldTokens.Load())/float64(e.cfg.KVTokens))
 		l.running, l.waiting = e.slots.load()
-		return l
+		return all
 	}
+	for i, d := range e.drivers() {
+		l := d.load()
+		all[i] = load{
+			running: l.Running, waiting: l.Waiting, kvUse: float64(l.Used) / float64(l.Blocks),
+			queried: l.PromptTokens, cached: l.CachedTokens, preemptions: l.Preemptions, adapterLoads: l.AdapterLoads,
+		}
+	}
+	return all
+}
+
+// drivers are those of the ranks, none while the engine is stopped.
+func (e *Engine) drivers() []*driver {
 	e.mu.Lock()
-	s := e.session
-	e.mu.Unlock()
-	if s == nil {
-		return load{}
+	defer e.mu.Unlock()
+	if e.session == nil {
+		return nil
 	}
-	l := s.driver.load()
-	return load{
-		running: l.Running, waiting: l.Waiting, kvUse: float64(l.Used) / float64(l.Blocks),
-		queried: l.PromptTokens, cached: l.CachedTokens, preemptions: l.Preemptions,
+	return e.session.drivers
+}
+
+// adapterMetrics tells as vLLM does which adapters have requests, of all ranks together: in both lists alike, and with the time as the value.
+func (e *Engine) adapterMetrics(x *exposition) {
+	if len(e.cfg.Adapters) == 0 {
+		return
 	}
+	var active []string
+	for _, d := range e.drivers() {
+		running, waiting := d.adapters()
+		active = append(append(active, running...), waiting...)
+	}
+	slices.Sort(active)
+	list := labelEscaper.Replace(strings.Join(slices.Compact(active), ","))
+	x.family("lora_requests_info", "gauge", "Adapters with requests.")
+	x.sample("lora_requests_info", fmt.Sprintf(`max_lora="%d",running_lora_adapters="%s",waiting_lora_adapters="%[2]s"`, e.cfg.Engine.MaxAdapters, list),
+		float64(time.Now().UnixMicro())/1e6)
 }

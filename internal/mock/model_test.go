@@ -244,9 +244,9 @@ func TestSlowModel(t *testing.T) {
 			}
 		}
 		f(20*msec, 31*msec)
-		b.s.driver.slow((&scriptedFault{Fault: Fault{Kind: "slow", Factor: 3}}).factor())
+		b.s.drivers[0].slow((&scriptedFault{Fault: Fault{Kind: "slow", Factor: 3}}).factor())
 		f(60*msec, 93*msec)
-		b.s.driver.slow((*scriptedFault)(nil).factor())
+		b.s.drivers[0].slow((*scriptedFault)(nil).factor())
 		f(20*msec, 31*msec)
 		if err := b.e.SetFault(Fault{Kind: "slow", Rate: 0.5}); err == nil || !strings.Contains(err.Error(), "the whole engine") {
 			t.Errorf("a share of the requests cannot be slow: %v", err)

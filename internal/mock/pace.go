@@ -2,6 +2,7 @@ package mock
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"evenkeel/internal/engine"
@@ -76,6 +77,9 @@ type modelPace struct {
 // modelled submits the answer's request to the model.
 func (c *conn) modelled(d *driver, a *answer) (pace, error) {
 	s := engine.Sequence{PromptTokens: a.promptTokens(), OutputTokens: max(1, a.tokens), EachToken: a.stream}
+	if name := string(a.call.model); slices.Contains(c.engine.cfg.Adapters, name) {
+		s.Adapter = name
+	}
 	s.Prompt, s.Output = a.blocks(c.engine.cfg.Engine.BlockTokens)
 	j, err := d.submit(s, c.poke)
 	if err != nil {

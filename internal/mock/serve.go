@@ -108,7 +108,7 @@ func (c *conn) call(d dialect) error {
 	if !c.authorized() {
 		return c.refuseKey()
 	}
-	in, err := parseCall(c.body, c.session.driver != nil)
+	in, err := parseCall(c.body, len(c.session.drivers) > 0)
 	if err != nil {
 		return c.fail(d, problem{status: http.StatusBadRequest, message: err.Error()})
 	}
@@ -171,13 +171,20 @@ func impossible(err error) problem {
 			"This model's maximum context length is %d tokens, and the request needs %d: %d for the prompt and %d for the answer.",
 			long.Room, long.PromptTokens+long.OutputTokens, long.PromptTokens, long.OutputTokens)}
 	}
+	if rank, ok := errors.AsType[*rankError](err); ok {
+		return problem{status: http.StatusBadRequest, message: rank.Error()}
+	}
 	return problem{status: http.StatusBadRequest, param: "mock",
 		message: "mock.prompt_blocks and mock.output_blocks must fit the lengths: " + err.Error()}
 }
 
 // admit gives the answer a place in the engine. Besides those of a connection, the error is errQueueFull or for the client.
 func (c *conn) admit(a *answer, f *Fault) (pace, error) {
-	if d := c.session.driver; d != nil {
+	if len(c.session.drivers) > 0 {
+		d, err := c.session.rank(c.req.Header.Get("X-Data-Parallel-Rank"))
+		if err != nil {
+			return nil, err
+		}
 		return c.modelled(d, a)
 	}
 	factor := 1.0

@@ -2,6 +2,7 @@ package mock
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -25,7 +26,7 @@ func (c *conn) static(path string) error {
 		if model == nil {
 			return c.unknownModel(chat{}, id)
 		}
-		return c.respond(http.StatusOK, jsonType, c.engine.modelObject(nil, model))
+		return c.respond(http.StatusOK, jsonType, c.engine.modelObject(nil, id))
 	case path == "/v1/models":
 		return c.respond(http.StatusOK, jsonType, c.engine.modelList())
 	case path == "/metrics":
@@ -36,17 +37,21 @@ func (c *conn) static(path string) error {
 	return c.respond(http.StatusOK, "", nil) // health
 }
 
-func (e *Engine) modelObject(b, quoted []byte) []byte {
-	return app(b, `{"id":`, quoted, `,"object":"model","created":`, created, `,"owned_by":`, quote(e.cfg.OwnedBy), `}`)
+func (e *Engine) modelObject(b []byte, model string) []byte {
+	b = app(b, `{"id":`, e.models[model], `,"object":"model","created":`, created, `,"owned_by":`, quote(e.cfg.OwnedBy))
+	if slices.Contains(e.cfg.Adapters, model) {
+		b = app(b, `,"parent":`, e.models[e.cfg.Models[0]])
+	}
+	return append(b, '}')
 }
 
 func (e *Engine) modelList() []byte {
 	b := []byte(`{"object":"list","data":[`)
-	for i, m := range e.cfg.Models {
+	for i, m := range slices.Concat(e.cfg.Models, e.cfg.Adapters) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = e.modelObject(b, e.models[m])
+		b = e.modelObject(b, m)
 	}
 	return append(b, "]}"...)
 }

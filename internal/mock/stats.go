@@ -19,9 +19,11 @@ type Stats struct {
 	PromptTokens int64 `json:"prompt_tokens"` // of requests whose prompt was read to the end
 	OutputTokens int64 `json:"output_tokens"` // sent
 
-	// Of a timing model since its last Start: prompt tokens found in its cache, and how often a request lost its memory.
+	// Of a timing model since its last Start: prompt tokens found in its cache, how often a request lost its memory, and how often an adapter
+	// was loaded.
 	CachedTokens uint64 `json:"cached_tokens"`
 	Preemptions  uint64 `json:"preemptions"`
+	AdapterLoads uint64 `json:"adapter_loads"`
 
 	Connections     int64 `json:"connections"`      // accepted so far
 	OpenConnections int64 `json:"open_connections"` // open now
@@ -47,8 +49,13 @@ func (e *Engine) Stats() Stats {
 		Statuses: map[int]int64{},
 	}
 	s.Started = c.started.Load() // after the ends, so that the sum of the ends never exceeds it
-	l := e.load()
-	s.Running, s.Waiting, s.CachedTokens, s.Preemptions = l.running, l.waiting, l.cached, l.preemptions
+	for _, l := range e.loads() {
+		s.Running += l.running
+		s.Waiting += l.waiting
+		s.CachedTokens += l.cached
+		s.Preemptions += l.preemptions
+		s.AdapterLoads += l.adapterLoads
+	}
 	for status := range c.statuses {
 		if n := c.statuses[status].Load(); n > 0 {
 			s.Statuses[status] = n

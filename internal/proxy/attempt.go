@@ -70,7 +70,7 @@ func (c *call) endpoint(d *route.Deployment) *upstream.Endpoint {
 // outgoing makes the request for a deployment.
 func (r *reply) outgoing(d *route.Deployment) {
 	c, out := r.c, &r.out
-	*out = upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header, Fresh: c.stale}
+	*out = upstream.Request{Method: c.r.Method, Path: c.r.URL.EscapedPath(), Query: c.r.URL.RawQuery, Header: c.header, Rank: d.Rank, Fresh: c.stale}
 	if c.req.Model != "" && d.Model != c.req.Model {
 		out.Body[0], out.Body[1], out.Body[2] = c.req.Splice(c.body, d.Model)
 	} else {
@@ -150,12 +150,19 @@ func (r *reply) judge(failed *llm.UpstreamError) (llm.Class, route.Outcome) {
 	if class == llm.Auth && !ownKey || class == llm.Exhausted && !ownKey && r.c.g.PassCredential {
 		class = llm.ClientFault // upstream's judgement of the client passes through
 	}
+	noRank := class == llm.ClientFault && r.lease.Deployment().Rank != "" && llm.LacksRank(failed)
+	if noRank {
+		class = llm.NotServed
+	}
 	o := route.Outcome{Answered: true, Status: status}
 	if class != llm.None {
 		o.Class, o.Detail = class.String(), details[class]
 		if o.Detail == "" && failed != nil && status < 300 {
 			o.Detail = "an error in the answer"
 		}
+	}
+	if noRank {
+		o.Detail = "the engine has fewer data-parallel ranks than the endpoint's data_parallel says"
 	}
 	switch class {
 	case llm.None:

@@ -101,9 +101,9 @@ func (r *Router) judge(now time.Time, m *member, q *Query, tokens int, sweep uin
 	switch {
 	case d.Weight == 0:
 		return verdict{cut: CutWeight, by: &n.unit}
-	case f.Pin != "" && f.Pin != d.ID && f.Pin != d.Endpoint:
+	case f.Pin != "" && !d.called(f.Pin):
 		return verdict{cut: CutPinned, by: &n.unit}
-	case slices.Contains(f.ExcludeNames, d.ID) || slices.Contains(f.ExcludeNames, d.Endpoint):
+	case slices.ContainsFunc(f.ExcludeNames, d.called):
 		return verdict{cut: CutExcluded, by: &n.unit}
 	}
 	v := n.unwell(now, r.panicking)

@@ -1,8 +1,10 @@
 package route
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // DefaultTokens is the limit of reserved tokens per deployment when neither the configuration nor the
@@ -55,6 +57,8 @@ type Deployment struct {
 	Endpoint string  // endpoint name, without a slash
 	URL      string  // base URL of the endpoint
 	Model    string  // the name upstream knows the model by
+	Rank     string  // of the endpoint's data-parallel ranks the one that serves it, "" = it has one engine, or chooses itself
+	Base     string  // ID of the deployment of the model that this one is an adapter (LoRA) of, "" = it is none: one engine serves both
 	Domain   string  // failure domain: what is likely to fail together has the same, such as a host; "" = its own
 	Cache    int     // tokens that its prefix cache holds, 0 = not known
 	Weight   float64 // relative capacity, from 1e-6 to 1e9; 0 = never picked
@@ -71,6 +75,18 @@ func (d *Deployment) shares(o *Deployment) bool {
 }
 
 func (d *Deployment) key() key { return key{'d', d.ID, d.URL} }
+
+// engine is the key of the engine that serves it.
+func (d *Deployment) engine() key { return key{'e', cmp.Or(d.Base, d.ID), d.URL} }
+
+// called reports whether a name that a client pins or excludes stands for the deployment: its own, that of its endpoint, or that of its rank.
+func (d *Deployment) called(name string) bool {
+	if name == d.ID || name == d.Endpoint {
+		return true
+	}
+	rank, found := strings.CutPrefix(name, d.Endpoint+"#")
+	return found && d.Rank != "" && rank == d.Rank
+}
 
 func (s *Scope) key() key { return key{scopeKey(s.Kind), s.Name, s.URL} }
 

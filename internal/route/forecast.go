@@ -13,6 +13,7 @@ type Forecast struct {
 	Cached  int     // tokens of the prompt that its cache is likely to hold
 	Wait    float64 // seconds until it has done the prompts before this one
 	Others  float64 // seconds of Wait that its engine says are for what others sent
+	Load    float64 // seconds of Wait until its model, or the adapter that is asked for, is in memory
 	Prefill float64 // seconds that it takes for this one then
 	Answers int     // that it is producing, for others too
 	Fill    float64 // part of its cache that what runs there and this request need, 0 = not known
@@ -100,7 +101,7 @@ type charge struct {
 	seconds     float64 // in the deployment's line; 0 = not, or no more
 	ahead       float64 // seconds that the line said
 	joined      float64 // see line.passed
-	load        float64 // seconds of Wait until the model is in memory
+	load        float64 // seconds that loading is expected to take; without those before there is room
 	idle        bool    // nothing was in the line
 	beside      int     // requests that ran there
 	elsewhere   float64 // seconds to the first token that were forecast where it would come soonest, of the others; 0 = none could be chosen
@@ -120,7 +121,7 @@ func (r *Router) match(q *Query, scratch []prefix.Match) {
 // remember tells the index where a prompt went.
 func (r *Router) remember(l *Lease) {
 	if f := l.facts; len(f.Prefix) > 0 {
-		r.index.Insert(l.node.memory.holder, f.Prefix, l.expected, int(math.Ceil(float64(l.expected)/l.charge.blockTokens)))
+		r.index.Insert(l.engine.memory.holder, f.Prefix, l.expected, int(math.Ceil(float64(l.expected)/l.charge.blockTokens)))
 	}
 }
 
@@ -130,8 +131,8 @@ func (r *Router) sized(blockBytes int) {
 		return
 	}
 	r.blockBytes = blockBytes
-	for _, n := range r.nodes {
-		r.index.Resize(n.memory.holder, n.memory.room(blockBytes))
+	for _, e := range r.engines {
+		r.index.Resize(e.memory.holder, e.memory.room(blockBytes))
 	}
 }
 
@@ -141,12 +142,16 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c := charge{prompt: prompt, ahead: n.line.ahead(now), idle: n.line.idle(now), blockTokens: float64(q.Facts.PrefixBytes) / p.stats.textPerToken()}
 	o := n.hint.others(now, cmp.Or(n.line.prompt.value, p.stats.outlook.prefill.value))
 	c.idle = c.idle && o.wait == 0
-	c.Answers = max(0, n.inFlight-n.line.waiting) + int(math.Round(o.answers))
+	c.Answers = max(0, n.running-n.line.waiting) + int(math.Round(o.answers))
 	c.Others = o.wait
-	if c.Answers == 0 {
-		c.load = n.hint.loading(now)
-	}
-	c.Wait = c.ahead*n.line.part() + c.Others + c.load
+	n.decode.begin(decode, &p.stats.decode)
+	c.beside = n.running + int(math.Round(o.answers))
+	x := beside(c.beside)
+	c.Token = n.decode.of(now, &x)
+	var room float64
+	c.load, room = n.loading(now, c.Answers, output, c.Token)
+	c.Load = c.load + room
+	c.Wait = c.ahead*n.line.part() + c.Others + c.Load
 	if n.memory.holder < len(q.matches) {
 		found, most := q.matches[n.memory.holder], float64(max(prompt-1, 0)) // an engine always computes the last token
 		c.blocks = min(float64(found.Blocks)*c.blockTokens, most)
@@ -158,15 +163,11 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 		c.Cached = int((1 - n.memory.doubt) * (c.blocks + again*c.answer))
 	}
 	n.speed.begin(prefill, &p.stats.speed)
-	x := featuresOf(prompt-c.Cached, prompt, c.Answers)
+	x = featuresOf(prompt-c.Cached, prompt, c.Answers)
 	c.Prefill = n.speed.of(now, &x)
 	if t := n.memory.tokens; t > 0 {
-		c.Fill = min(float64(n.tokens+prompt+output)/float64(t)+o.fill, 1)
+		c.Fill = min(float64(n.held+prompt+output)/float64(t)+o.fill, 1)
 	}
-	n.decode.begin(decode, &p.stats.decode)
-	c.beside = n.inFlight + int(math.Round(o.answers))
-	x = beside(c.beside)
-	c.Token = n.decode.of(now, &x)
 	c.Dollars = m.dep.Price.Of(prompt, c.Cached, p.stats.answerTokens(q.Facts))
 	return c
 }
@@ -188,17 +189,21 @@ func (f *Forecast) first() float64 { return f.Wait + f.Prefill }
 // join puts the prompt of a lease into its deployment's line, before the lease is counted there.
 func (l *Lease) join(now time.Time, q *Query) {
 	l.router.sized(q.Facts.PrefixBytes)
-	l.node.line.join(now, l.charge.Prefill, q.Facts.Stream)
-	l.charge.joined = l.node.line.joined
+	seconds := l.charge.Prefill
+	if l.dep.Base != "" {
+		seconds += l.charge.load // nothing else is computed meanwhile
+	}
+	l.engine.line.join(now, seconds, q.Facts.Stream)
+	l.charge.joined = l.engine.line.joined
 	if q.Facts.Stream { // of another, nobody sees when the prompt is done
-		l.charge.seconds = l.charge.Prefill
+		l.charge.seconds = seconds
 	}
 	l.pool.stats.outlook.requested(now, l.charge.Prefill, len(l.pool.members))
 }
 
 // leave takes it out of the line.
 func (l *Lease) leave(now time.Time, first bool) {
-	c, n := &l.charge, &l.node.line
+	c, n := &l.charge, &l.engine.line
 	if c.seconds == 0 {
 		return
 	}
@@ -215,7 +220,7 @@ func (l *Lease) leave(now time.Time, first bool) {
 
 // compare learns from an answer that came, after so many seconds, what forecasts are worth.
 func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
-	c, n, s := &l.charge, l.node, l.pool.stats
+	c, n, e, s := &l.charge, l.node, l.engine, l.pool.stats
 	off := math.Abs(math.Log(max(seconds, leastForecast) / max(c.first(), leastForecast)))
 	s.outlook.errors.addOf(off, errorMemory)
 	n.off.addOf(off, errorMemory)
@@ -227,12 +232,14 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 		x = featuresOf(bounded(o.InputTokens-o.CachedTokens), bounded(o.InputTokens), c.Answers)
 	}
 	if c.load > 0 { // the rest of it says nothing of prompts
-		n.hint.load.addOf(max(seconds-(c.Wait-c.load)-c.Prefill, 0), loadMemory)
+		if l.dep.Base == "" || c.idle && c.Load == c.load { // else it may have waited for much besides
+			e.hint.load.addOf(max(seconds-(c.Wait-c.load)-c.Prefill, 0), loadMemory)
+		}
 		return
 	}
-	n.line.learn(seconds-n.speed.of(now, &x)-c.Others, c.ahead)
+	e.line.learn(seconds-e.speed.of(now, &x)-c.Others, c.ahead)
 	if c.took > 0 {
-		n.speed.learn(now, prefill, &s.speed, &x, c.took, c.idle)
+		e.speed.learn(now, prefill, &s.speed, &x, c.took, c.idle)
 	}
 	if o.ITL > 0 {
 		l.learnPace(now, o.ITL.Seconds(), o.OutputTokens >= fewTokens)
@@ -245,7 +252,7 @@ func (l *Lease) compareWhole(now time.Time, o *Outcome) {
 	if l.facts.Stream {
 		return
 	}
-	l.node.line.passed(now, l.charge.joined)
+	l.engine.line.passed(now, l.charge.joined)
 	if o.Reported && o.OutputTokens >= fewTokens {
 		whole, first := now.Sub(l.begun).Seconds(), l.charge.first()
 		l.learnPace(now, max((whole-first)/float64(bounded(o.OutputTokens)), leastSeconds), first < mostlyAnswer*whole)
@@ -255,12 +262,12 @@ func (l *Lease) compareWhole(now time.Time, o *Outcome) {
 // learnPace takes what each token of an answer took, in seconds.
 func (l *Lease) learnPace(now time.Time, seconds float64, sure bool) {
 	x := beside(l.charge.beside)
-	l.node.decode.learn(now, decode, &l.pool.stats.decode, &x, seconds, sure)
+	l.engine.decode.learn(now, decode, &l.pool.stats.decode, &x, seconds, sure)
 }
 
 // reveal learns from what an engine says it found in its cache.
 func (l *Lease) reveal(o *Outcome) {
-	c, m := &l.charge, &l.node.memory
+	c, m := &l.charge, &l.engine.memory
 	if !o.Reported || o.InputTokens == 0 || c.blocks == 0 {
 		return
 	}

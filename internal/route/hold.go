@@ -50,7 +50,7 @@ func (n *node) ready(now time.Time, p *pool) bool {
 	switch t := n.memory.tokens; {
 	case n.line.waiting == 0 || !n.hint.oneEngine(now):
 		return true
-	case t > 0 && n.tokens >= t: // no room in its cache before an answer ends
+	case t > 0 && n.held >= t: // no room in its cache before an answer ends
 		return false
 	case n.ahead < holdTokens:
 		return true

@@ -48,6 +48,7 @@ type Lease struct {
 	// What Progress needs comes first, side by side: it is called most.
 	router   *Router
 	node     *node
+	engine   *engine // the node's, as it was then
 	folded   time.Time
 	tokens   int  // reserved
 	charged  int  // of the limits per minute: prompt and output as estimated
@@ -161,6 +162,7 @@ func (l *Lease) Progress(now time.Time, outputTokens int) {
 
 func (l *Lease) reserve(tokens int) {
 	l.tokens += tokens
+	l.engine.held += tokens
 	for i := range l.marks[:l.nmarks] {
 		l.marks[i].unit.tokens += tokens
 	}
@@ -192,6 +194,8 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 }
 
 func (l *Lease) release() {
+	l.engine.running--
+	l.engine.held -= l.tokens
 	for i := range l.marks[:l.nmarks] {
 		u := l.marks[i].unit
 		u.inFlight--

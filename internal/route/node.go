@@ -8,7 +8,7 @@ import (
 
 // key identifies live state: the same name at another URL is another thing.
 type key struct {
-	kind byte // 'd' for a deployment, 's'+ScopeKind for scopes
+	kind byte // 'd' for a deployment, 'e' for an engine, 's'+ScopeKind for scopes
 	name string
 	url  string
 }
@@ -71,14 +71,11 @@ func (u *unit) full(now time.Time, tokens int) (Cut, time.Duration) {
 // its last lease ends, and if it comes back before, it comes back with its state.
 type node struct {
 	// What every decision looks at comes first, as in unit.
-	units  []*unit // its own and its scopes'; all must be eligible. Leases hold their own pointers
-	ahead  int     // prompt tokens of what has no first token yet
-	work   int     // outstanding token work: not yet prefilled prompt plus expected output not yet seen
-	ttft   estimate
-	line   line
-	speed  speed // of prompts
-	decode speed // of answers' tokens
-	memory memory
+	units []*unit // its own and its scopes'; all must be eligible. Leases hold their own pointers
+	ahead int     // prompt tokens of what has no first token yet
+	work  int     // outstanding token work: not yet prefilled prompt plus expected output not yet seen
+	ttft  estimate
+	*engine
 	off    mean    // of forecasts, as Outlook.Error
 	regret mean    // see Foresight
 	failed decayed // failures of late, which count as load: who fails fast is not idle
@@ -86,7 +83,6 @@ type node struct {
 	unit
 
 	dep    *Deployment // newest description
-	hint   *hint       // nil = its engine never said anything
 	pace   pace
 	picked time.Time
 	heard  time.Time // when it last answered, or went on answering

@@ -53,6 +53,7 @@ func (r *Router) Answers(now time.Time, s Scope) bool {
 func (r *Router) startedAnew(now time.Time, endpoint *unit) {
 	for _, n := range endpoint.sharers {
 		n.failed, n.breaker.row = decayed{}, 0
+		n.adapters = n.adapters[:0]
 		if b := &n.breaker; b.tripped && b.rule.ofProcess() {
 			b.close(now, &r.health, b.rampAfter(now, &r.health), true)
 		}

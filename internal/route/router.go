@@ -24,6 +24,8 @@ type Router struct {
 	pools      map[string]*pool
 	units      map[key]*unit // every deployment's and scope's unit that is a member or in use
 	nodes      map[key]*node
+	engines    map[key]*engine
+	asked      uint64            // signals so far
 	orders     map[key]keptOrder // about units that are forgotten
 	models     map[string]*modelStats
 	queues     map[class]*queue
@@ -85,6 +87,7 @@ func New(o Options) *Router {
 		pools:      map[string]*pool{},
 		units:      map[key]*unit{},
 		nodes:      map[key]*node{},
+		engines:    map[key]*engine{},
 		orders:     map[key]keptOrder{},
 		models:     map[string]*modelStats{},
 		queues:     map[class]*queue{},
@@ -239,13 +242,13 @@ func (r *Router) node(now time.Time, d *Deployment) *node {
 	n := r.nodes[k]
 	if n == nil {
 		n = &node{unit: unit{key: k}}
-		n.memory.holder = r.index.Join(n.memory.room(r.blockBytes))
 		r.nodes[k] = n
 		r.units[k] = &n.unit
 		r.recall(now, &n.unit)
 	}
 	n.setLimits(now, d.Limits)
 	n.dep, n.member = d, true
+	r.assign(n, d.engine())
 	if tokens := cmp.Or(d.Cache, n.hint.size()); n.memory.tokens != tokens {
 		n.memory.tokens = tokens
 		r.index.Resize(n.memory.holder, n.memory.room(r.blockBytes))
@@ -274,7 +277,7 @@ func (r *Router) forget(now time.Time, u *unit) {
 		r.keep(now, u.key, u.breaker.order)
 		delete(r.units, u.key)
 		if n := r.nodes[u.key]; n != nil {
-			r.index.Leave(n.memory.holder)
+			r.unassign(n)
 			delete(r.nodes, u.key)
 		}
 	}
@@ -455,7 +458,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, chosen, prompt, outpu
 		d = new(Decision)
 	}
 	*l = Lease{
-		router: r, node: n, dep: m.dep, pool: p, facts: q.Facts, begun: now, folded: now, decision: d,
+		router: r, node: n, engine: n.engine, dep: m.dep, pool: p, facts: q.Facts, begun: now, folded: now, decision: d,
 		tokens: prompt + output, work: prompt + output, prompt: prompt, expected: output, charged: prompt + output,
 		uncached: prompt, load: n.ahead, cold: n.ttft.samples == 0 || n.inFlight == 0 && now.Sub(n.ttft.at) >= p.tuning.ColdAfter,
 	}
@@ -468,6 +471,7 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, chosen, prompt, outpu
 		l.charge = r.forecast(now, p, m, q, prompt, output)
 	}
 	l.join(now, q)
+	n.use(n.dep)
 	for _, u := range n.units {
 		free, trial := u.breaker.admits(now)
 		trial = trial && free // in a panic requests pass beside the trial
@@ -486,6 +490,8 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, chosen, prompt, outpu
 		l.marks[l.nmarks] = mark{unit: u, gen: u.breaker.gen, away: u.breaker.away, trial: trial, paid: paid}
 		l.nmarks++
 	}
+	n.engine.running++
+	n.held += l.tokens
 	n.work += l.work
 	n.ahead += prompt
 	r.picks++

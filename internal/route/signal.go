@@ -2,6 +2,7 @@ package route
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"time"
 )
@@ -15,12 +16,20 @@ type Signal struct {
 	KVUse       float64   // part of its KV cache that running requests hold, 0 to 1; NotTold = it does not say
 	CacheTokens int       // tokens that its cache holds, 0 = it does not say
 	Unloaded    bool      // the model is not in its memory: the next request waits until it is
+	Rank        string    // the data-parallel rank that says it, as Deployment.Rank
+	Adapters    *Adapters // nil = it does not say
+}
+
+// Adapters is what an engine says of the adapters (LoRA) of its model. It is a value that nobody changes any more.
+type Adapters struct {
+	Room   int      // that can be in its memory at one time, at least 1
+	Active []string // that have requests there
 }
 
 // over returns s with what it leaves out as an earlier one had it, if that was just before: what the head of an answer tells is a part of what a
-// page does. A size stays.
+// page does. Sizes stay.
 func (s Signal) over(before *Signal) Signal {
-	s.CacheTokens = cmp.Or(s.CacheTokens, before.CacheTokens)
+	s.CacheTokens, s.Adapters = cmp.Or(s.CacheTokens, before.CacheTokens), cmp.Or(s.Adapters, before.Adapters)
 	if s.At.Sub(before.At) > partsWithin {
 		return s
 	}
@@ -51,6 +60,7 @@ const (
 	contradiction   = 3                // times as many requests as there are
 	leastDispute    = 4                // requests: fewer, more or less, are on their way
 	loadPrior       = 5.0              // seconds that loading a model takes, before any was seen
+	adapterPrior    = 0.5              // and an adapter, which is some hundred MB from a disk
 	loadMemory      = 4                // loads over which it is a mean
 	partsWithin     = 2 * time.Second  // signals of the same load, if one leaves out what the other tells
 	disputeFor      = 30 * time.Second // after which who contradicts is not believed, or believed again
@@ -62,7 +72,7 @@ type hint struct {
 	waiting float64 // requests of others that waited then
 	answers float64 // and that were being worked on
 	fill    float64 // part of the cache, beyond what ours take
-	load    mean    // seconds that loading the model took
+	load    mean    // seconds that loading the model took, or an adapter of it
 
 	ignored bool      // it contradicts what we know
 	dispute time.Time // since when it is otherwise than ignored says, zero = it is not
@@ -92,15 +102,12 @@ func (h *hint) others(now time.Time, prompt float64) others {
 	return others{half(waitingHalfLife) * max(h.waiting*prompt-age.Seconds(), 0), running * h.answers, running * h.fill}
 }
 
-// loading is how many seconds a request is expected to wait until the model is in memory.
-func (h *hint) loading(now time.Time) float64 {
-	switch {
-	case h == nil || !h.told.Unloaded || now.Sub(h.told.At) > signalGone:
-		return 0
-	case h.load.n == 0:
-		return loadPrior
+// loads is how many seconds loading takes, prior if that was not seen yet.
+func (h *hint) loads(prior float64) float64 {
+	if h.load.n == 0 {
+		return prior
 	}
-	return h.load.value
+	return max(h.load.value, leastSeconds) // never nothing, or what it takes later would not be learned
 }
 
 // size is how many tokens the cache holds, as was told last, 0 = never.
@@ -181,8 +188,8 @@ type Dispute struct {
 	Running, Waiting int // as told
 }
 
-// Signal takes what the engine at an endpoint says of itself, of one model there or, if model is "", of all. It returns nil unless its
-// signals are ignored from now on, or believed again.
+// Signal takes what the engine at an endpoint says of itself, of one model there or, if model is "", of all; where there are ranks, what
+// s.Rank says. It returns nil unless its signals are ignored from now on, or believed again.
 func (r *Router) Signal(now time.Time, endpoint Scope, model string, s Signal) *Dispute {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,29 +197,41 @@ func (r *Router) Signal(now time.Time, endpoint Scope, model string, s Signal) *
 	if u == nil {
 		return nil
 	}
-	tells := func(n *node) bool { return model == "" || n.dep.Model == model }
+	tells := func(n *node) bool { return (model == "" || n.dep.Model == model) && n.dep.Rank == s.Rank }
 	var o own
-	for _, n := range u.sharers {
-		if tells(n) {
-			o.inFlight += n.inFlight
-			o.pending += n.line.waiting
-			o.tokens += n.tokens
-		}
+	for e := range r.enginesOf(u.sharers, tells) {
+		o.inFlight += e.running
+		o.pending += e.line.waiting
+		o.tokens += e.held
 	}
 	var d *Dispute
-	for _, n := range u.sharers {
-		if !tells(n) {
-			continue
-		}
-		if n.hint == nil {
-			n.hint = &hint{}
+	for e, n := range r.enginesOf(u.sharers, tells) {
+		if e.hint == nil {
+			e.hint = &hint{}
 		}
 		r.resize(n, s.CacheTokens)
-		if n.hint.take(now, s, o, n.memory.tokens) {
-			d = &Dispute{Ignored: n.hint.ignored, InFlight: o.inFlight, Running: s.Running, Waiting: s.Waiting}
+		if e.hint.take(now, s, o, e.memory.tokens) {
+			d = &Dispute{Ignored: e.hint.ignored, InFlight: o.inFlight, Running: s.Running, Waiting: s.Waiting}
 		}
+		e.tell(s.Adapters)
 	}
 	return d
+}
+
+// enginesOf yields the engines of those who are wanted, each once, with the first of its own among them.
+func (r *Router) enginesOf(nodes []*node, wanted func(*node) bool) iter.Seq2[*engine, *node] {
+	r.asked++
+	turn := r.asked
+	return func(yield func(*engine, *node) bool) {
+		for _, n := range nodes {
+			if wanted(n) && n.engine.asked != turn {
+				n.engine.asked = turn
+				if !yield(n.engine, n) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // resize gives a deployment's memory the size that its engine tells, where nobody else said one.

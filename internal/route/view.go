@@ -114,6 +114,9 @@ func (r *Router) View(now time.Time) View {
 		if h := n.hint; h != nil {
 			d := &v.Deployments[len(v.Deployments)-1]
 			d.Signal, d.SignalIgnored = h.told, h.ignored
+			if n.dep.Base != "" && n.places() > 0 {
+				d.Signal.Unloaded = !slices.Contains(n.adapters, n.dep.Model)
+			}
 		}
 	}
 	for k, u := range r.units {

@@ -231,3 +231,25 @@ func FuzzHead(f *testing.F) {
 		}
 	})
 }
+
+// TestRankOfARequest goes out once, whatever the client said of one; without it the client's word stays. Both protocols send the same.
+func TestRankOfARequest(t *testing.T) {
+	f := func(rank string, header http.Header, want ...string) {
+		t.Helper()
+		r := &Request{Method: "GET", Path: "/x", Header: header, Rank: rank}
+		got, err := http.ReadRequest(bufio.NewReader(strings.NewReader(headOf(t, Options{Name: "e", URL: "http://h"}, r))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []http.Header{got.Header, (&target{}).header(r)} {
+			if !slices.Equal(h[headerRank], want) {
+				t.Errorf("rank %q, header %v: sent %q, want %q", rank, header, h[headerRank], want)
+			}
+		}
+	}
+	client := http.Header{headerRank: {"7", "8"}, "Accept": {"*/*"}}
+	f("", http.Header{})
+	f("3", http.Header{}, "3")
+	f("0", client, "0")
+	f("", client, "7", "8")
+}

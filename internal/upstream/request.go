@@ -15,12 +15,17 @@ type Request struct {
 	Path   string      // escaped, begins with a slash
 	Query  string      // raw, without the question mark
 	Header http.Header // already filtered; only read, and only until Do returns
+	// Rank is the data-parallel rank behind the endpoint that is to serve it, in place of what Header says of that; empty = as Header says.
+	Rank string
 	// Body is sent one piece after another; all empty = no body. Its bytes are read until Do has failed or the
 	// answer's body has ended, failed or was closed, and never after that.
 	Body [3][]byte
 	// Fresh asks for a new connection over HTTP/1.1: another that was kept might be as stale as the last one.
 	Fresh bool
 }
+
+// headerRank is where vLLM looks for the rank.
+const headerRank = "X-Data-Parallel-Rank"
 
 func (r *Request) length() int64 {
 	return int64(len(r.Body[0])) + int64(len(r.Body[1])) + int64(len(r.Body[2]))
@@ -114,7 +119,7 @@ func (t *target) appendHead(b []byte, r *Request) []byte {
 	b = append(b, t.host...)
 	b = append(b, "\r\n"...)
 	for name, values := range r.Header {
-		if t.ours(name, r.Header) {
+		if t.ours(name, r) {
 			continue
 		}
 		for _, v := range values {
@@ -128,6 +133,9 @@ func (t *target) appendHead(b []byte, r *Request) []byte {
 			b = appendField(b, h.Name, h.Value)
 		}
 	}
+	if r.Rank != "" {
+		b = appendField(b, headerRank, r.Rank)
+	}
 	if n := r.length(); n > 0 || r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
 		b = append(b, "Content-Length: "...)
 		b = strconv.AppendInt(b, n, 10)
@@ -137,14 +145,16 @@ func (t *target) appendHead(b []byte, r *Request) []byte {
 }
 
 // ours reports whether a header is not the caller's to set: those that frame the message or speak of the
-// connection, and those that the endpoint sets itself.
-func (t *target) ours(name string, h http.Header) bool {
+// connection, and those that the endpoint or r sets itself.
+func (t *target) ours(name string, r *Request) bool {
 	switch name {
+	case headerRank:
+		return r.Rank != ""
 	case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Upgrade", "Expect":
 		return true
 	}
 	for i := range t.own {
-		if name == t.own[i].Name && t.replaces(i, h) {
+		if name == t.own[i].Name && t.replaces(i, r.Header) {
 			return true
 		}
 	}
@@ -152,10 +162,11 @@ func (t *target) ours(name string, h http.Header) bool {
 }
 
 // header is what appendHead writes, as a map of its own.
-func (t *target) header(h http.Header) http.Header {
-	out := make(http.Header, len(h)+len(t.own))
+func (t *target) header(r *Request) http.Header {
+	h := r.Header
+	out := make(http.Header, len(h)+len(t.own)+1)
 	for name, values := range h {
-		if t.ours(name, h) {
+		if t.ours(name, r) {
 			continue
 		}
 		for _, v := range values {
@@ -168,6 +179,9 @@ func (t *target) header(h http.Header) http.Header {
 		if t.replaces(i, h) {
 			out[own.Name] = []string{own.Value}
 		}
+	}
+	if r.Rank != "" {
+		out[headerRank] = []string{r.Rank}
 	}
 	return out
 }

@@ -161,7 +161,7 @@ func (t *transport) request(ctx context.Context, seen *trace, to *target, r *Req
 	if path, err := url.PathUnescape(u.Path); err == nil {
 		u.Path, u.RawPath = path, u.Path
 	}
-	req := &http.Request{Method: r.Method, URL: &u, Header: to.header(r.Header), Host: to.host, ContentLength: r.length(),
+	req := &http.Request{Method: r.Method, URL: &u, Header: to.header(r), Host: to.host, ContentLength: r.length(),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if req.Header["User-Agent"] == nil {
 		req.Header["User-Agent"] = []string{""} // keeps net/http from adding its own
