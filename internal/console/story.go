@@ -220,6 +220,8 @@ func (d *Decision) why() string {
 	switch {
 	case scored < 2:
 		return fmt.Sprintf("%s out of %d", by, d.Eligible)
+	case !lowest && d.Strategy == "predicted_wait":
+		return fmt.Sprintf("%s: by lot, nearly the lowest of %d scores%s", by, scored, d.undrawn(scored))
 	case !lowest:
 		return fmt.Sprintf("%s out of %d, not by score alone", by, d.Eligible)
 	case equal > 1:

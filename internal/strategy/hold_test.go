@@ -3,6 +3,7 @@
 package strategy
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -38,4 +39,29 @@ func TestNobodyIsThrottled(t *testing.T) {
 	f("16 engines", false, 0.8*2*16, ranks(16))
 	f("2 engines", false, 0.8*2*2, ranks(2))
 	f("an engine", true, 0.9*2, ranks(1))
+}
+
+// TestLittleToDo is spread over deployments that are alike, so that it is seen how each of them is.
+func TestLittleToDo(t *testing.T) {
+	for _, streamed := range []bool{true, false} {
+		for _, took := range []time.Duration{20 * time.Millisecond, 200 * time.Millisecond} {
+			for seed := range uint64(3) {
+				f := newFarm(t, "predicted_wait", 3, 1, 1, seed)
+				if streamed {
+					f.prompt = func(f *farm) int { return 50 + f.rng.IntN(1000) }
+				}
+				for _, s := range f.servers {
+					s.ttft = around(took)
+				}
+				f.run(time.Minute)
+				f.forget()
+				f.run(10 * time.Minute)
+				for i := range 3 {
+					if part := f.part(fmt.Sprintf("e%d/m", i)); part < 0.25 {
+						t.Errorf("streamed %v, %v, seed %d: one of three gets %.2f", streamed, took, seed, part)
+					}
+				}
+			}
+		}
+	}
 }

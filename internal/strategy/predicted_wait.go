@@ -56,6 +56,13 @@ func (predictedWait) Foresees() bool { return true }
 // Holds makes the Router hold requests, as long as it can be told when a deployment is ready.
 func (s predictedWait) Holds(o *route.Outlook) bool { return s.Hold && o.Error <= mostError }
 
+// Scores tie whose difference is less than the network may make, and less than what learned speeds are off by: else of deployments that are
+// alike the one that looks a little faster would get everything as long as there is little to do, and nobody would see how the others are.
+const (
+	leastApart = 1e-3 // seconds
+	speedError = 0.1  // of what the prompt takes, and the answer if it counts
+)
+
 const mostError = 1.8 // times to the first token that are six times as long or as short as forecast
 
 func (s predictedWait) Pick(r *route.Round) int {
@@ -63,7 +70,7 @@ func (s predictedWait) Pick(r *route.Round) int {
 		return s.p2cEWMA.Pick(r)
 	}
 	last := s.Objective == lastToken || s.Objective == auto && !r.Facts.Stream
-	return r.Lowest(func(i int) float64 {
+	best := r.Lowest(func(i int) float64 {
 		c, score := &r.Candidates[i], 0.0
 		add := func(term string, seconds float64) {
 			r.Note(i, term, seconds)
@@ -83,4 +90,26 @@ func (s predictedWait) Pick(r *route.Round) int {
 		}
 		return score
 	})
+	c := &r.Candidates[best]
+	own := c.Forecast.Prefill
+	if last {
+		own += answering(r, c)
+	}
+	return s.amongEquals(r, best, (leastApart+speedError*own)/c.Weight)
+}
+
+// amongEquals draws by weight among the best and those that are worse by no more than so many seconds.
+func (predictedWait) amongEquals(r *route.Round, best int, within float64) int {
+	lowest, _ := r.Candidates[best].Score()
+	total := 0.0
+	for i := range r.Candidates {
+		c := &r.Candidates[i]
+		if score, _ := c.Score(); score > lowest+within {
+			continue
+		}
+		if total += c.Weight; r.Float64()*total < c.Weight {
+			best = i
+		}
+	}
+	return best
 }

@@ -47,6 +47,29 @@ func TestPredictedWaitScores(t *testing.T) {
 	}
 }
 
+// TestPredictedWaitDrawsAmongEquals: what learned speeds cannot tell apart gets its share by weight; a wait or a cache that counts decides.
+func TestPredictedWaitDrawsAmongEquals(t *testing.T) {
+	s := build(t, "predicted_wait")
+	f := func(what string, a, b route.Forecast, want float64) {
+		t.Helper()
+		got := 0
+		for seed := range uint64(2000) {
+			cs := []route.Candidate{{ID: "a", Weight: 1, Forecast: a}, {ID: "b", Weight: 3, Forecast: b}}
+			r := route.NewRound(start, &route.Facts{Stream: true, Seed: seed}, 0, cs, 0)
+			got += s.Pick(r)
+		}
+		if part := float64(got) / 2000; math.Abs(part-want) > 0.04 {
+			t.Errorf("%s: b gets %.2f, want %.2f", what, part, want)
+		}
+	}
+	// Weights divide scores, so what b takes is three times as long.
+	f("as fast", route.Forecast{Prefill: 1}, route.Forecast{Prefill: 3}, 0.75)
+	f("a little slower", route.Forecast{Prefill: 1}, route.Forecast{Prefill: 3.1}, 0.75)
+	f("slower", route.Forecast{Prefill: 1}, route.Forecast{Prefill: 3.6}, 0)
+	f("somebody is before it", route.Forecast{Prefill: 1}, route.Forecast{Prefill: 3, Wait: 0.6}, 0)
+	f("what no network does as evenly", route.Forecast{Prefill: 1e-4}, route.Forecast{Prefill: 2e-3}, 0.75)
+}
+
 // TestPredictedWaitFallsBack to p2c_ewma while forecasts are wrong, and shows it.
 func TestPredictedWaitFallsBack(t *testing.T) {
 	s, p2c := build(t, "predicted_wait"), build(t, "p2c_ewma")
