@@ -23,8 +23,12 @@ func (b *builder) ranks(e *config.Endpoint) []string {
 	return list
 }
 
-// base is the ID of the deployment of the model that a model is an adapter of, as the endpoint lists it; empty if it is none.
+// base is the ID of the deployment of the model that a model is an adapter of, as the engine lists it; empty if it is none. A provider may
+// list as parents what models were made from.
 func (b *builder) base(e *config.Endpoint, rank, model string) string {
+	if kind := kindOf(e, b.reports).Name; kind != "vllm" && kind != "sglang" {
+		return ""
+	}
 	for _, m := range b.reports[e.Name].Models {
 		if m.ID == model && m.Parent != "" && m.Parent != model {
 			return deploymentID(e, rank, m.Parent)

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"evenkeel/internal/config"
+	"evenkeel/internal/discovery"
 	timing "evenkeel/internal/engine"
 	"evenkeel/internal/mock"
+	"evenkeel/internal/route"
 )
 
 // ranked is an engine of so many data-parallel ranks that passes for vLLM.
@@ -147,4 +150,43 @@ func TestRankOfAClient(t *testing.T) {
 	if d := w.app.router.View(time.Now()).Deployments[0]; d.Breaker.State.Out() || d.Totals.Faults != 0 {
 		t.Errorf("%s: %+v", d.ID, d.Breaker)
 	}
+}
+
+// TestRanksOfACore: what a simulation knows of them is what serve would.
+func TestRanksOfACore(t *testing.T) {
+	core, err := NewCore(parse(t, `
+endpoints: {gpu: {url: "http://gpu:8000", kind: vllm, data_parallel: 2, weight: 3, limits: {in_flight: 8}, api_key: "${UPSTREAM_KEY}"}}
+models: {chat: {providers: [{name: gpu, model: m, price: {input: 2}, limits: {in_flight: 5}}]}}`), Found{KVTokens: func(string) int { return 1000 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := core.Pools[slices.IndexFunc(core.Pools, func(p route.PoolSpec) bool { return p.Model == "chat" })]
+	for i, d := range pool.Deployments {
+		rank := fmt.Sprint(i)
+		if d.ID != "gpu#"+rank+"/m" || d.Rank != rank || d.Endpoint != "gpu" || d.Weight != 3 || d.Limits.InFlight != 5 || d.Limits.Tokens != 1000 || d.Cache != 1000 ||
+			len(d.Scopes) != 2 || d.Scopes[0].Limits.InFlight != 8 || core.Prices[d.ID].Input != 2 {
+			t.Errorf("%+v, price %+v", d, core.Prices[d.ID])
+		}
+	}
+	if len(pool.Deployments) != 2 {
+		t.Errorf("%d deployments", len(pool.Deployments))
+	}
+}
+
+// TestAdaptersAreOfAModel only where the engine says so, and a model is no adapter of itself.
+func TestAdaptersAreOfAModel(t *testing.T) {
+	f := func(kind, model, parent, rank, want string) {
+		t.Helper()
+		e := config.Endpoint{Name: "gpu", Kind: kind}
+		b := &builder{reports: map[string]discovery.Report{"gpu": {Models: []discovery.ModelInfo{{ID: "base"}, {ID: model, Parent: parent}}}}}
+		if got := b.base(&e, rank, model); got != want {
+			t.Errorf("%s, %s of %s, rank %q: %q, want %q", kind, model, parent, rank, got, want)
+		}
+	}
+	f("vllm", "sql", "base", "", "gpu/base")
+	f("vllm", "sql", "base", "1", "gpu#1/base")
+	f("sglang", "sql", "base", "", "gpu/base")
+	f("vllm", "sql", "sql", "", "")
+	f("vllm", "other", "", "", "")
+	f("openai", "ft", "base", "", "")
 }

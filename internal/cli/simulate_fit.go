@@ -140,6 +140,7 @@ func calibrate(t *sim.Trace, tried []engine.Config, seed uint64, keep func(deplo
 // namedFor returns the endpoint or pool of a deployment if --engine names it, else "".
 func (f *simulateFlags) namedFor(deployment string) string {
 	endpoint, _, _ := strings.Cut(deployment, "/")
+	endpoint, _, _ = strings.Cut(endpoint, "#") // of a rank
 	pool, _, _ := strings.Cut(endpoint, "@")
 	for _, text := range f.engines {
 		if name, _, ok := strings.Cut(text, "="); ok && (name == endpoint || name == pool) {

@@ -16,6 +16,7 @@ func FuzzModels(f *testing.F) {
 	f.Add([]byte(`{"data":[{"type":"model","id":"claude-opus-4","display_name":"Claude Opus 4","created_at":"2025-05-22T00:00:00Z","max_input_tokens":200000}],"has_more":false}`))
 	f.Add([]byte(`[{"id":"a","context_length":8192},{"id":"a"},{"id":"a\nb"},{"id":7},null,"x",{"id":"b","context_length":"many"}]`))
 	f.Add([]byte(`{"data":[{"id":"a","max_model_len":-1,"meta":null},{"id":"b","max_model_len":1e99},{"id":"c","max_model_len":4096.5}]}`))
+	f.Add([]byte(`{"data":[{"id":"a","parent":"b"},{"id":"c","parent":[7]}]}`))
 	f.Add([]byte(`{"data":null}`))
 	f.Add([]byte(`{"data":`))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -28,8 +29,8 @@ func FuzzModels(f *testing.F) {
 			if m.ID == "" || len(m.ID) > maxText || strings.ContainsAny(m.ID, "\x00\n\r\t") || seen[m.ID] {
 				t.Errorf("model ID %q is not usable or comes twice", m.ID)
 			}
-			if m.ContextWindow < 0 || m.ContextWindow > math.MaxInt32 {
-				t.Errorf("%q: context window %d", m.ID, m.ContextWindow)
+			if len(m.Parent) > maxText || m.ContextWindow < 0 || m.ContextWindow > math.MaxInt32 {
+				t.Errorf("%q: context window %d, parent %q", m.ID, m.ContextWindow, m.Parent)
 			}
 			seen[m.ID] = true
 		}
@@ -104,4 +105,17 @@ func TestVLLMMetrics(t *testing.T) {
 	f("vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"150\"} 1.0\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"150\"} 1.0\n", "2400 true")
 	f("vllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"1600\"} 1.0\nvllm:cache_config_info{engine=\"1\",kv_cache_size_tokens=\"800\"} 1.0\n", "2400 true")
 	f(`vllm:cache_config_info{block_size="65536",num_gpu_blocks="65536"} 1.0`, "2147483647 true")
+}
+
+// TestParents: adapters name the model that they belong to; what is no name makes no model unusable.
+func TestParents(t *testing.T) {
+	models, err := parseModels([]byte(`{"data":[{"id":"base","owned_by":"vllm","parent":null},{"id":"sql","parent":"base"},{"id":"a","parent":7},{"id":"b","parent":{}},{"id":"c","parent":" x"},{"id":"d"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"", "base", "", "", "", ""} {
+		if models[i].Parent != want {
+			t.Errorf("%s: parent %q, want %q", models[i].ID, models[i].Parent, want)
+		}
+	}
 }

@@ -33,12 +33,25 @@ func (c *count) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// word is a JSON string. Whatever is none reads as nothing.
+type word string
+
+// UnmarshalJSON never fails.
+func (w *word) UnmarshalJSON(text []byte) error {
+	var s string
+	if json.Unmarshal(text, &s) != nil {
+		s = ""
+	}
+	*w = word(s)
+	return nil
+}
+
 // listedModel is a model as the lists of the various engines show it.
 type listedModel struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"` // Ollama's own list
 	OwnedBy string `json:"owned_by"`
-	Parent  string `json:"parent"` // vLLM, of an adapter
+	Parent  word   `json:"parent"` // vLLM and SGLang, of an adapter
 	State   string `json:"state"`  // LM Studio's own list
 
 	// The context window, in tokens, under the names that it goes by.
@@ -110,7 +123,7 @@ func readModels(items []json.RawMessage, id func(*listedModel) string) ([]ModelI
 		}
 		if !seen[id(&m)] {
 			seen[id(&m)] = true
-			models = append(models, ModelInfo{ID: id(&m), ContextWindow: m.contextWindow(), OwnedBy: clean(m.OwnedBy), Parent: clean(m.Parent)})
+			models = append(models, ModelInfo{ID: id(&m), ContextWindow: m.contextWindow(), OwnedBy: clean(m.OwnedBy), Parent: clean(string(m.Parent))})
 		}
 	}
 	if unusable > 0 {

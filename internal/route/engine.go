@@ -9,6 +9,7 @@ import (
 // engine is what computes a deployment's requests: its queue and its cache, and what is known of both. A model and its adapters share one;
 // each of an endpoint's data-parallel ranks is one of its own. Guarded by Router.mu.
 type engine struct {
+	key    key
 	line   line
 	speed  speed // of prompts
 	decode speed // of answers' tokens
@@ -17,6 +18,7 @@ type engine struct {
 
 	running int // requests of ours in flight there
 	held    int // tokens that are reserved for them
+	ahead   int // prompt tokens of what has no first token yet
 	nodes   []*node
 	asked   uint64 // Router.asked when it was last looked at
 	// adapters are those that are thought to be in its memory, the one used last first: as many as there is room for. What it tells are
@@ -32,7 +34,7 @@ func (r *Router) assign(n *node, k key) {
 	e := r.engines[k]
 	switch {
 	case e == nil:
-		e = &engine{}
+		e = &engine{key: k}
 		e.memory.holder = r.index.Join(e.memory.room(r.blockBytes))
 		r.engines[k] = e
 	case e == n.engine:
@@ -50,11 +52,7 @@ func (r *Router) unassign(n *node) {
 	e := n.engine
 	if e.nodes = slices.DeleteFunc(e.nodes, func(o *node) bool { return o == n }); len(e.nodes) == 0 {
 		r.index.Leave(e.memory.holder)
-		for k, o := range r.engines {
-			if o == e {
-				delete(r.engines, k)
-			}
-		}
+		delete(r.engines, e.key)
 	}
 }
 
@@ -132,7 +130,7 @@ func (e *engine) room(now time.Time, answer int) float64 {
 		return 0
 	}
 	var others []string
-	if now.Sub(e.hint.told.At) <= waitingHalfLife {
+	if now.Sub(e.hint.told.At) <= runningHalfLife {
 		others = e.hint.told.Adapters.Active
 	}
 	soonest := math.Inf(1)

@@ -119,7 +119,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 	}
 	l.node.work -= l.prompt
 	l.work -= l.prompt
-	l.node.ahead -= l.prompt
+	l.engine.ahead -= l.prompt
 	l.prompt = 0
 	l.leave(now, true)
 	l.folded, l.node.heard = now, now
@@ -132,7 +132,7 @@ func (l *Lease) firstToken(now time.Time) []*Ticket {
 			closed = true
 		}
 	}
-	if !closed {
+	if !closed && len(l.engine.nodes) <= 1 { // else requests for its other models may be held for it
 		return r.release(now, l.pool.model)
 	}
 	return r.sweep(now)
@@ -180,7 +180,7 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	}
 	l.done = true
 	l.node.work -= l.work
-	l.node.ahead -= l.prompt
+	l.engine.ahead -= l.prompt
 	l.leave(now, false)
 	l.release()
 	l.pool.stats.overload.drain.ended(now.Sub(l.begun), l.unused)

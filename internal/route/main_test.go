@@ -231,9 +231,9 @@ func mustBeIdle(t testing.TB, r *Router, now time.Time) {
 			t.Errorf("%v %s still counts in-flight %d, tokens %d", s.Kind, s.Name, s.InFlight, s.Tokens)
 		}
 	}
-	for k, n := range r.nodes {
-		if n.line.waiting != 0 || n.line.charged != 0 {
-			t.Errorf("%s: %d prompts of %v s still stand in its line", k.name, n.line.waiting, n.line.charged)
+	for k, e := range r.engines {
+		if e.line.waiting != 0 || e.line.charged != 0 || e.running != 0 || e.held != 0 || e.ahead != 0 {
+			t.Errorf("%s: %d prompts of %v s still stand in its line, %d run, with %d tokens, %d of them ahead", k.name, e.line.waiting, e.line.charged, e.running, e.held, e.ahead)
 		}
 	}
 	if len(v.Waiting) != 0 || len(r.queues) != 0 {

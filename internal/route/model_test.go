@@ -394,6 +394,11 @@ func (w *world) check() {
 			w.fail("%v counts work %d, want %d", k, n.work, s.work)
 		}
 	}
+	for k, e := range w.r.engines {
+		if len(e.nodes) != 1 || e.running != e.nodes[0].inFlight || e.held != e.nodes[0].tokens {
+			w.fail("%v: %d run, with %d tokens, and it has %d deployments", k, e.running, e.held, len(e.nodes))
+		}
+	}
 	for k, n := range w.r.nodes {
 		if n.inFlight == 0 && (n.line.waiting != 0 || n.line.charged != 0) || n.line.waiting > n.inFlight || n.line.waiting < 0 || !(n.line.charged >= 0) {
 			w.fail("%v: in-flight %d, and in its line %+v", k, n.inFlight, n.line)
@@ -618,7 +623,7 @@ func (w *world) end() {
 	if _, err := w.r.Adopt(w.now, nil); err != nil {
 		w.fail("%v", err)
 	}
-	if len(w.r.units)+len(w.r.nodes)+len(w.r.queues)+len(w.r.pools) != 0 {
+	if len(w.r.units)+len(w.r.nodes)+len(w.r.engines)+len(w.r.queues)+len(w.r.pools) != 0 {
 		w.fail("left behind: %d units, %d nodes, %d queues, %d pools", len(w.r.units), len(w.r.nodes), len(w.r.queues), len(w.r.pools))
 	}
 }

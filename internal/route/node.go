@@ -72,7 +72,6 @@ func (u *unit) full(now time.Time, tokens int) (Cut, time.Duration) {
 type node struct {
 	// What every decision looks at comes first, as in unit.
 	units []*unit // its own and its scopes'; all must be eligible. Leases hold their own pointers
-	ahead int     // prompt tokens of what has no first token yet
 	work  int     // outstanding token work: not yet prefilled prompt plus expected output not yet seen
 	ttft  estimate
 	*engine
