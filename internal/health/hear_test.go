@@ -45,7 +45,7 @@ func TestSignalsReachTheRouter(t *testing.T) {
 		w.checker.Set(p)
 		pass(10 * time.Second)
 		for name, want := range map[string]route.Signal{
-			"a": {Running: 12, Waiting: 3, KVUse: 0.375, CacheTokens: 432_000}, "b": {Running: 2, Waiting: 0, KVUse: 0.125},
+			"a": {Running: 12, Waiting: 3, KVUse: 0.375, CacheTokens: 432_000, Several: true}, "b": {Running: 2, Waiting: 0, KVUse: 0.125},
 		} {
 			asked := w.fakes[name].all()
 			if n := len(asked); n != 10 || asked[n-1].path != "/metrics" || asked[n-1].method != "GET" {

@@ -54,7 +54,7 @@ func readSGLangLoads(body []byte, t *told) bool {
 		add(&use, l.Use)
 		add(&size, l.Size)
 	}
-	t.Running, t.Waiting, t.KVUse, t.CacheTokens = running.count(), waiting.count(), use.share(), size.tokens()
+	t.Running, t.Waiting, t.KVUse, t.CacheTokens, t.Several = running.count(), waiting.count(), use.share(), size.tokens(), running.n > 1
 	return running.n+waiting.n > 0
 }
 

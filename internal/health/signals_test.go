@@ -103,8 +103,15 @@ func load(running, waiting int, use float64, size int) told {
 	return told{Signal: route.Signal{Running: running, Waiting: waiting, KVUse: use, CacheTokens: size}}
 }
 
+// several says that it is of several engines together.
+func (t told) several() told {
+	t.Several = true
+	return t
+}
+
 // with adds what each rank says.
 func (t told) with(ranks ...told) told {
+	t.Several = true
 	for _, r := range ranks {
 		t.ranks = append(t.ranks, r.Signal)
 	}
@@ -144,7 +151,7 @@ func TestSignalPages(t *testing.T) {
 			load(12, 3, 0.375, 432_000).with(load(7, 3, 0.5, 216_000), load(5, 0, 0.25, 216_000))},
 		{"vllm, sizes that do not fit", "vllm:num_requests_running 1e300\nvllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc 7\n", readVLLM,
 			load(math.MaxInt32, none, 1, 0)},
-		{"sglang loads", sglangLoads, readSGLangLoads, load(20, 4, 0.371, 323_442)},
+		{"sglang loads", sglangLoads, readSGLangLoads, load(20, 4, 0.371, 323_442).several()},
 		{"sglang loads, starting", `{"loads":[{"dp_rank":0,"num_running_reqs":0,"num_waiting_reqs":0,"max_total_num_tokens":0,"token_usage":null}]}`,
 			readSGLangLoads, load(0, 0, none, 0)},
 		{"sglang metrics", sglangMetricsPage, readSGLangMetrics, load(12, 2, 0.3, 161_721)},

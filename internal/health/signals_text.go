@@ -106,7 +106,7 @@ func readVLLM(text []byte, t *told) bool {
 		}
 	}
 	all.tell(&t.Signal)
-	t.CacheTokens, t.Adapters = size.Tokens(), adapters.told()
+	t.CacheTokens, t.Adapters, t.Several = size.Tokens(), adapters.told(), all.running.n > 1
 	// A server that has a part of the ranks calls them by their numbers among all, and takes them by their place among its own.
 	for _, n := range slices.Sorted(maps.Keys(ranks)) {
 		rank := route.Untold(t.At)
@@ -208,7 +208,7 @@ func readSGLangMetrics(text []byte, t *told) bool {
 	if full.n > 0 {
 		use = full
 	}
-	t.Running, t.Waiting, t.KVUse, t.CacheTokens = running.count(), waiting.count(), use.share(), size.tokens()
+	t.Running, t.Waiting, t.KVUse, t.CacheTokens, t.Several = running.count(), waiting.count(), use.share(), size.tokens(), running.n > 1
 	return running.n+waiting.n > 0
 }
 

@@ -170,6 +170,7 @@ func TestHeldWhereOneEngineIs(t *testing.T) {
 	f("who tells of all", true, func(n int) Signal { return tells(1, n-1) })
 	f("who has others' requests too", true, func(n int) Signal { return tells(10, n) })
 	f("two behind one address", false, func(n int) Signal { return tells(1, n/2-1) })
+	f("ranks behind one server", false, func(n int) Signal { s := tells(2, n-2); s.Several = true; return s })
 	f("who does not tell what waits", false, func(n int) Signal { return tells(n, NotTold) })
 }
 

@@ -16,6 +16,7 @@ type Signal struct {
 	KVUse       float64   // part of its KV cache that running requests hold, 0 to 1; NotTold = it does not say
 	CacheTokens int       // tokens that its cache holds, 0 = it does not say
 	Unloaded    bool      // the model is not in its memory: the next request waits until it is
+	Several     bool      // it is of several engines together, each of which has a queue of its own
 	Rank        string    // the data-parallel rank that says it, as Deployment.Rank
 	Adapters    *Adapters // nil = it does not say
 }
@@ -133,7 +134,9 @@ func (h *hint) take(now time.Time, s Signal, o own, cacheTokens int) (changed bo
 	s = s.over(&h.told)
 	changed = h.judge(now, h.disputes(&s, o))
 	running, waiting := max(s.Running, 0), max(s.Waiting, 0)
-	if s.Running != NotTold && s.Waiting != NotTold && o.inFlight >= leastDispute {
+	if s.Several {
+		h.ours = mean{}
+	} else if s.Running != NotTold && s.Waiting != NotTold && o.inFlight >= leastDispute {
 		h.ours.addOf(min(float64(running+waiting)/float64(o.inFlight), 1), oursMemory)
 	}
 	others := float64(max(running+waiting-o.inFlight, 0))
