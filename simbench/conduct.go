@@ -12,7 +12,7 @@ import (
 	"evenkeel/internal/sim/study"
 )
 
-// Other routers' policies run through the router, the exchange and the simulator too, and hours of results would be void with every
+// Other routers' policies run through the router, the exchange, the engines and the simulator too, and hours of results would be void with every
 // change there. Instead it is tried what they do: a few short rows of every kind, under each of them, to the last bit. Results of Evenkeel's
 // own strategies follow from the text of the code, see version.go.
 
@@ -24,7 +24,7 @@ func conductRows() []spec {
 	add := func(workload, engine, variant string, rho float64) {
 		rows = append(rows, spec{Workload: workload, Engine: engine, N: 4, Rho: rho, Variant: variant})
 	}
-	for _, engine := range append([]string{"fifo"}, batching...) {
+	for _, engine := range append([]string{"fifo", heldEngine}, batching...) {
 		add("mooncake-conversation", engine, "", .6)
 	}
 	add("azure-code", "fifo", "", .9)

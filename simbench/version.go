@@ -14,13 +14,13 @@ import (
 // it too, and for them it counts by what they do in it, see conduct.go.
 var (
 	coreFolders = []string{
-		"internal/exchange", "internal/llm", "internal/prefix", "internal/quota", "internal/route", "internal/sim", "internal/sim/study", "internal/simd", "internal/trace",
+		"internal/engine", "internal/exchange", "internal/llm", "internal/prefix", "internal/quota", "internal/route", "internal/sim", "internal/sim/study", "internal/simd", "internal/trace",
 	}
 	kindFolders = map[kind][]string{
-		ours:      append([]string{"internal/engine", "internal/strategy"}, coreFolders...),
-		peer:      {"internal/engine", "internal/sim/peers"},
-		reference: {"internal/engine", "internal/sim/yardstick"},
-		bound:     {"internal/engine", "internal/sim/yardstick"},
+		ours:      append([]string{"internal/strategy"}, coreFolders...),
+		peer:      {"internal/sim/peers"},
+		reference: {"internal/sim/yardstick"},
+		bound:     {"internal/sim/yardstick"},
 	}
 )
 
