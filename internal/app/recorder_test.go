@@ -18,6 +18,7 @@ import (
 	"evenkeel/internal/exchange"
 	"evenkeel/internal/ledger"
 	"evenkeel/internal/mock"
+	"evenkeel/internal/strategy"
 	"evenkeel/internal/trace"
 )
 
@@ -108,7 +109,7 @@ func TestTrace(t *testing.T) {
 	}
 	for i, e := range entries {
 		a := e.Last()
-		if a == nil || a.Deployment != "e/m" || a.Strategy != "least_tokens" || a.Eligible != 1 || a.Input == 0 || a.Output == 0 || a.Estimated ||
+		if a == nil || a.Deployment != "e/m" || a.Strategy != strategy.Default || a.Eligible != 1 || a.Input == 0 || a.Output == 0 || a.Estimated ||
 			a.Took <= 0 || a.Took > e.Total || e.Total > time.Minute || time.Since(e.At) > time.Hour || e.Tenant != "support" || e.Model != "m" ||
 			e.API != "chat" || e.Result != exchange.Complete || e.Status != 200 || e.ID == "" || e.Bytes == 0 {
 			t.Errorf("exchange %d: %+v", i, e)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"evenkeel/internal/mock"
+	"evenkeel/internal/strategy"
 )
 
 // posts are the API calls that an engine recorded.
@@ -237,7 +238,7 @@ func TestExposedHeaders(t *testing.T) {
 	w.reload(endpoint(e.URL(), "expose_headers: [deployment, attempts, decision]"))
 	a = w.chat("m")
 	if got := []string{a.header.Get(optional[0]), a.header.Get(optional[1])}; !slices.Equal(got, []string{"e/m", "1"}) ||
-		!strings.Contains(a.header.Get(optional[2]), "least_tokens") {
+		!strings.Contains(a.header.Get(optional[2]), strategy.Default) {
 		t.Errorf("got %v and %q", got, a.header.Get(optional[2]))
 	}
 }

@@ -164,7 +164,7 @@ func TestServeRefuses(t *testing.T) {
 	refuse([]string{"--strategy", "round_robbin", url}, `did you mean "round_robin"?`)
 	refuse([]string{"--log-level", "loud", url}, `"loud"`, "debug, info, warn, error")
 	refuse([]string{"--listen", "", url}, "listen: is empty; write an address such as 127.0.0.1:8080")
-	refuse([]string{"--strategy", "", url}, "strategy: has no name; remove it or write one such as least_tokens")
+	refuse([]string{"--strategy", "", url}, "strategy: has no name; remove it or write one such as predicted_wait")
 	refuse([]string{"--log-level", "", url}, `log.level: unknown value ""`, "debug, info, warn, error")
 	refuse([]string{"--log-format", "", url}, `log.format: unknown value ""`, "text, json")
 	refuse([]string{"127.0.0.1:8000"}, "needs http:// or https:// in front")
@@ -266,7 +266,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	check(exitOK, []string{endpoints}, "ok: 1 endpoint, 0 models, strategy least_tokens, 0 warnings")
+	check(exitOK, []string{endpoints}, "ok: 1 endpoint, 0 models, strategy predicted_wait, 0 warnings")
 	check(exitOK, []string{endpoints, policy}, "ok: 1 endpoint, 1 model, strategy p2c_ewma")
 	check(exitOK, []string{"--config", endpoints, "--config", policy}, "ok: 1 endpoint, 1 model")
 	check(exitOK, []string{"-c", endpoints, "-c", policy}, "ok: 1 endpoint, 1 model")

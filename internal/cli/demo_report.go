@@ -107,7 +107,7 @@ func conclusion(a, b *tally, engines []string) []string {
 		queued = fmt.Sprintf("no more than %d queued", qb)
 	}
 	return []string{first, fmt.Sprintf("Why: %s gives every engine as many requests as the others, and %s cannot serve its part (%s): up to %d queued there. "+
-		"%s goes by what each engine still has to do: %s got %s, and %s.",
+		"%s goes by how soon each engine is likely to answer: %s got %s, and %s.",
 		a.strategy, worst, percent(a.share(worst)), qa, b.strategy, worst, percent(b.share(worst)), queued)}
 }
 

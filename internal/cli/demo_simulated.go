@@ -15,7 +15,7 @@ import (
 // simulated are the strategies that the demo shows by the simulator: the two that ran, to be held against what was measured, and others.
 func (d *demoRun) simulated() []string {
 	names := []string{d.tallies[0].strategy, d.tallies[1].strategy}
-	for _, name := range []string{"least_connections", "p2c_ewma", "latency_p95"} {
+	for _, name := range []string{"least_connections", "least_tokens", "p2c_ewma", "latency_p95"} {
 		if name != names[1] {
 			names = append(names, name)
 		}

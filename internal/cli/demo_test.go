@@ -84,7 +84,7 @@ func TestDemoInMiniature(t *testing.T) {
 		t.Errorf("the demo ended with %v, want none", err)
 	}
 	text := out.String()
-	mustContain(t, text, "1 of 2: round_robin", "2 of 2: least_tokens", "round_robin  least_tokens", "share of slow", " 0 failed.", "What this would have been", "p2c_ewma")
+	mustContain(t, text, "1 of 2: round_robin", "2 of 2: predicted_wait", "round_robin  predicted_wait", "share of slow", " 0 failed.", "What this would have been", "p2c_ewma")
 	for _, twice := range []string{"medium is killed", "medium is started again"} {
 		if n := strings.Count(text, twice); n != 2 {
 			t.Errorf("%q is there %d times, want 2:\n%s", twice, n, text)
@@ -170,7 +170,7 @@ func TestDemoSimulated(t *testing.T) {
 	}()
 	p := newPlan(15 * time.Second)
 	results := map[string]*sim.Result{}
-	for _, name := range []string{"round_robin", "least_tokens"} {
+	for _, name := range []string{"round_robin", "predicted_wait"} {
 		r, err := f.simulate(name, p)
 		if err != nil {
 			t.Fatal(err)
@@ -180,8 +180,8 @@ func TestDemoSimulated(t *testing.T) {
 			t.Errorf("%s: %+v of %d requests, want all, and those that the kill cut", name, c, len(p.traffic))
 		}
 	}
-	if slow, quick := results["round_robin"].TTFT.Quantile(0.99), results["least_tokens"].TTFT.Quantile(0.99); slow < 3*quick {
-		t.Errorf("p99 of TTFT: %.2f s under round_robin, and %.2f s under least_tokens", slow, quick)
+	if slow, quick := results["round_robin"].TTFT.Quantile(0.99), results["predicted_wait"].TTFT.Quantile(0.99); slow < 3*quick {
+		t.Errorf("p99 of TTFT: %.2f s under round_robin, and %.2f s under predicted_wait", slow, quick)
 	}
 }
 

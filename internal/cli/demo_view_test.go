@@ -179,8 +179,8 @@ Same traffic, same kill: under least_tokens the p99 of the time to first token
 (TTFT) is 8.0 times shorter.
 
 Why: round_robin gives every engine as many requests as the others, and slow
-cannot serve its part (38 %): up to 29 queued there. least_tokens goes by what
-each engine still has to do: slow got 19 %, and no more than 1 queued.
+cannot serve its part (38 %): up to 29 queued there. least_tokens goes by how
+soon each engine is likely to answer: slow got 19 %, and no more than 1 queued.
 
 602 requests: 596 complete, 6 cut by the kill and told so, 0 failed.
 `)

@@ -16,6 +16,7 @@ import (
 
 	"evenkeel/internal/console"
 	"evenkeel/internal/mock"
+	"evenkeel/internal/strategy"
 	"evenkeel/tests/certs"
 )
 
@@ -50,7 +51,7 @@ func TestExplainARunningBalancer(t *testing.T) {
 	p.await("the second has ended", func() bool { status, _ := get(p.admin + "/explain/" + second.id); return status == http.StatusOK })
 
 	story := explain(exitOK, first.id)
-	for _, want := range []string{first.id, "least_tokens", hostPort(one.URL()) + "/m", hostPort(two.URL()) + "/m", "complete"} {
+	for _, want := range []string{first.id, strategy.Default, hostPort(one.URL()) + "/m", hostPort(two.URL()) + "/m", "complete"} {
 		if !strings.Contains(story, want) {
 			t.Errorf("the story lacks %q:\n%s", want, story)
 		}

@@ -69,7 +69,7 @@ func (f *serveFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.noAuth, "no-auth", false, "serve everybody who can connect, also beyond loopback")
 	flags.BoolVar(&f.noWatch, "no-watch", false, "take changed configuration files at SIGHUP only")
 	flags.StringVar(&f.upstreamKey, "upstream-key", "", "`key` for the URLs given: ${VARIABLE}, file:PATH or the key itself")
-	flags.StringVar(&f.strategy, "strategy", "", "`name` of the strategy (default least_tokens)")
+	flags.StringVar(&f.strategy, "strategy", "", "`name` of the strategy (default predicted_wait)")
 	flags.StringVar(&f.logLevel, "log-level", "", "`level` of detail: debug, info, warn or error (default info)")
 	flags.StringVar(&f.logFormat, "log-format", "", "`form` of the lines: text or json (default text)")
 }

@@ -69,7 +69,7 @@ func TestSimulateRefusals(t *testing.T) {
 	if failed, all := after["failed"].(float64), after["requests"].(float64); failed < all/2 || failed != after["results"].(map[string]any)["refused"] {
 		t.Errorf("after: %v", after)
 	}
-	if text := simulated(t, args...); !strings.Contains(text, "4 deployments, least_tokens; behind them 1 × vllm-8192, 3 × sglang") {
+	if text := simulated(t, args...); !strings.Contains(text, "4 deployments, predicted_wait; behind them 1 × vllm-8192, 3 × sglang") {
 		t.Errorf("got\n%s", text)
 	}
 }
@@ -105,7 +105,7 @@ func TestSimulateRecorded(t *testing.T) {
 		"as recorded   TTFT mean 200 ms, p50 200 ms, p99 200 ms; hit share 0.0 %; 4 failed, 4 of them by a 429; 0.0800 $ at the prices of baseline\n", // 160 × 50 tokens
 		"\n    ann         214 requests; TTFT mean 200 ms, p50 200 ms, p99 200 ms; hit share 0.0 %; 3 failed, 3 of them by a 429; 0.0535 $ at the prices of baseline\n",
 		"\n    bob         106 requests; TTFT mean 200 ms, p50 200 ms, p99 200 ms; hit share 0.0 %; 1 failed, 1 of them by a 429; 0.0265 $ at the prices of baseline\n",
-		"before.yaml: 3 deployments, least_tokens", "after.yaml: 2 deployments, least_tokens", "400 in 200 s",
+		"before.yaml: 3 deployments, predicted_wait", "after.yaml: 2 deployments, predicted_wait", "400 in 200 s",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

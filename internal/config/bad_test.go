@@ -15,13 +15,13 @@ var update = flag.Bool("update", false, "write the messages of testdata/*.bad.ya
 
 // checkStrategy stands for the table of strategies.
 func checkStrategy(s Strategy) error {
-	known := []string{"least_tokens", "p2c_ewma"}
+	known := []string{"least_tokens", "p2c_ewma", "predicted_wait"}
 	options := struct {
 		HalfLife  time.Duration
 		ColdAfter time.Duration
 	}{HalfLife: 10 * time.Second}
 	switch s.Name {
-	case "least_tokens":
+	case "least_tokens", "predicted_wait":
 		return s.Decode(&struct{}{})
 	case "p2c_ewma":
 		return s.Decode(&options)

@@ -232,7 +232,7 @@ func Default() Config {
 		MaxBody:      32 << 20,
 		DrainTimeout: 30 * time.Second,
 		HoldTimeout:  2 * time.Second,
-		Strategy:     Strategy{Name: "least_tokens"},
+		Strategy:     Strategy{Name: "predicted_wait"},
 		Deadlines: Deadlines{
 			Deadline:      600 * time.Second,
 			FirstToken:    300 * time.Second,

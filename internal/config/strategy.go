@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Strategy names how deployments are ranked. Files write `strategy: least_tokens`, or with options
+// Strategy names how deployments are ranked. Files write `strategy: predicted_wait`, or with options
 // `strategy: {name: p2c_ewma, half_life: 10s}`.
 type Strategy struct {
 	Name string
@@ -51,7 +51,7 @@ func (d *decoder) strategy(n *yaml.Node, s *Strategy, at *path, depth int) {
 	}
 	name, ok := options["name"].(string)
 	if !ok {
-		d.fail(n, at, "needs a name: {name: least_tokens, ...}")
+		d.fail(n, at, "needs a name: {name: predicted_wait, ...}")
 		return
 	}
 	for _, e := range d.entries(n, at, depth) {
@@ -70,7 +70,7 @@ func (v *validator) strategy(s Strategy, at *path, check func(Strategy) error) {
 		return // one mistake gives one message
 	}
 	if s.Name == "" {
-		v.fail(at, "has no name; remove it or write one such as least_tokens")
+		v.fail(at, "has no name; remove it or write one such as predicted_wait")
 		return
 	}
 	if check == nil {

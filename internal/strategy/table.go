@@ -12,7 +12,7 @@ import (
 )
 
 // Default is the strategy used where the configuration names none.
-const Default = "least_tokens"
+const Default = "predicted_wait"
 
 // entry is one line of the table.
 type entry struct {
