@@ -84,7 +84,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Config{})
+	m := small()
+	m.MaxAdapters = 1
+	e, err := New(Config{Engine: &m, Adapters: []string{"adapter"}})
 	if err != nil {
 		t.Fatal(err)
 	}
