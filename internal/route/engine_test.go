@@ -272,6 +272,14 @@ func TestRanksAreEngines(t *testing.T) {
 	if _, refusal := r.Pick(start, query("m")); refusal == nil || refusal.Kind != Saturated {
 		t.Errorf("%+v, though four run there", refusal)
 	}
+	fewer := spec
+	fewer.Deployments = spec.Deployments[:1]
+	for _, s := range []PoolSpec{fewer, spec} { // with another number of ranks nothing that runs is forgotten
+		adopt(t, r, start, s)
+		if n := scopeView(t, r, start, "gpu").InFlight; n != 4 || len(r.engines) != 3 {
+			t.Errorf("with %d ranks %d run there, at %d engines", len(s.Deployments), n, len(r.engines))
+		}
+	}
 	r.Observe(start, scope, false)
 	if _, refusal := r.Pick(start, query("m")); refusal == nil || refusal.Kind != Unavailable {
 		t.Errorf("%+v, though nobody answers there", refusal)
@@ -279,4 +287,5 @@ func TestRanksAreEngines(t *testing.T) {
 	for _, l := range leases {
 		l.Done(start, success())
 	}
+	mustBeIdle(t, r, start)
 }
