@@ -320,7 +320,7 @@ func retold(e *console.Explanation, d *console.Decision) (*route.Decision, route
 	for _, c := range d.Candidates {
 		var forecast route.Forecast
 		if v := c.Forecast; v != nil {
-			forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Token: v.TokenSeconds, Dollars: v.Dollars}
+			forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
 		}
 		healthy := route.Always
 		if c.WellSeconds != nil {

@@ -111,8 +111,10 @@ type Forecast struct {
 	PrefillSeconds float64 `json:"prefill_seconds"`          // for this one
 	Answers        int     `json:"answers"`                  // that it was producing
 	CacheShare     float64 `json:"cache_share,omitempty"`
-	TokenSeconds   float64 `json:"token_seconds"`     // between tokens of its answer
-	Dollars        float64 `json:"dollars,omitempty"` // that the request costs there
+	LimitShare     float64 `json:"limit_share,omitempty"` // of its tightest limit per minute, used up once this is sent
+	TokenSeconds   float64 `json:"token_seconds"`         // between tokens of its answer
+	SlowerSeconds  float64 `json:"slower_seconds"`        // that each token of the other answers there takes longer
+	Dollars        float64 `json:"dollars,omitempty"`     // that the request costs there
 }
 
 // Candidate is one deployment as a decision saw it.
@@ -241,7 +243,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 			P95Seconds: finite(c.P95), Penalty: c.Penalty,
 		}
 		if f := c.Forecast; f != (route.Forecast{}) {
-			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Load), finite(f.Prefill), f.Answers, f.Fill, finite(f.Token), finite(f.Dollars)}
+			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Load), finite(f.Prefill), f.Answers, f.Fill, f.Used, finite(f.Token), finite(f.Slower), finite(f.Dollars)}
 		}
 		if c.Share < 1 {
 			v.Share = c.Share

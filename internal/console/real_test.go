@@ -239,7 +239,7 @@ func recomputes(t *testing.T, name string, s route.Strategy) {
 			}
 			var forecast route.Forecast
 			if v := c.Forecast; v != nil {
-				forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Token: v.TokenSeconds, Dollars: v.Dollars}
+				forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
 			}
 			field = append(field, route.Candidate{
 				Forecast: forecast,

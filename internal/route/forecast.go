@@ -17,7 +17,9 @@ type Forecast struct {
 	Prefill float64 // seconds that it takes for this one then
 	Answers int     // that it is producing, for others too
 	Fill    float64 // part of its cache that what runs there and this request need, 0 = not known
+	Used    float64 // part of its tightest limit per minute that is used up once it is sent, 0 = there is none
 	Token   float64 // seconds between the tokens of its answer
+	Slower  float64 // seconds by which it makes the time between the tokens of each other answer there longer
 	Dollars float64 // that the request costs there
 }
 
@@ -148,6 +150,7 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c.beside = n.running + int(math.Round(o.answers))
 	x := beside(c.beside)
 	c.Token = n.decode.of(now, &x)
+	c.Slower = n.decode.theta.slope() * n.decode.level(now)
 	var room float64
 	c.load, room = n.loading(now, c.Answers, output, c.Token)
 	c.Load = c.load + room
@@ -167,6 +170,9 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c.Prefill = n.speed.of(now, &x)
 	if t := n.memory.tokens; t > 0 {
 		c.Fill = min(float64(n.held+prompt+output)/float64(t)+o.fill, 1)
+	}
+	for _, u := range n.units {
+		c.Used = max(c.Used, u.used(now, prompt+output))
 	}
 	c.Dollars = m.dep.Price.Of(prompt, c.Cached, p.stats.answerTokens(q.Facts))
 	return c

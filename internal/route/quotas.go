@@ -33,6 +33,18 @@ func (u *unit) passNow(now time.Time, tokens int) float64 {
 	return max(n, 0)
 }
 
+// used is the part of the tighter of the unit's limits per minute that is used up once a request of so many tokens is sent, 0 without limits.
+func (u *unit) used(now time.Time, tokens int) float64 {
+	part := 0.0
+	if n := u.limits.RPM; n > 0 {
+		part = 1 - (u.requests.Left(now)-1)/float64(n)
+	}
+	if n := u.limits.TPM; n > 0 {
+		part = max(part, 1-(u.volume.Left(now)-float64(tokens))/float64(n))
+	}
+	return min(part, 1)
+}
+
 // fullFor is how long until the unit's limits per minute let the next request pass, if it is small.
 func (u *unit) fullFor(now time.Time) time.Duration {
 	return max(u.requests.Wait(now, 1), u.volume.Wait(now, 1))

@@ -95,6 +95,9 @@ var (
 // beside are the features of a token of an answer, while so many other requests run.
 func beside(others int) features { return features{1, float64(others) / 10} }
 
+// slope is by how many seconds one more request beside it makes a token's time longer.
+func (f *features) slope() float64 { return f[1] / 10 }
+
 // speed is what was learned about one deployment, or about all of a model, which begins with what a law assumes. Guarded by Router.mu.
 type speed struct {
 	seen          samples

@@ -11,6 +11,8 @@ const (
 	othersCount = 2.0
 	perAnswer   = 0.05 // of a prompt's seconds for each answer that the prompt delays
 	perFill     = 0.5  // mean prompts that a half full cache costs: what has no room there waits for an answer to end, or pushes one out
+	perUsed     = 1.0  // mean prompts that a limit per minute costs of which two thirds are used; what is left is for those who can go nowhere else
+	muchUsed    = 0.5  // of a limit: less costs nothing
 	fullest     = 0.99
 )
 
@@ -22,6 +24,12 @@ func answering(r *route.Round, c *route.Candidate) float64 {
 	return float64(r.Answer) * c.Forecast.Token
 }
 
+// crowding is what an answer costs those that are produced beside it: each of their tokens comes later, for as long as it is one of them. With
+// the own answer it is the derivative of the time that all answers take together.
+func crowding(r *route.Round, c *route.Candidate) float64 {
+	return float64(r.Answer) * float64(c.InFlight) * c.Forecast.Slower
+}
+
 // externality is what the request costs those behind it. With u the seconds until a deployment has done the prompts before this one and c
 // those that this one takes there, a request that joins makes those who come later wait λ/(1−ρ)·c·(u + c/2) longer in the mean: the
 // derivative of the mean work in an M/G/1 queue (one step of policy improvement). It is what an uncached token costs others, measured
@@ -31,11 +39,11 @@ func externality(r *route.Round, c *route.Candidate) float64 {
 	return othersCount * o.Rate / (1 - min(busiest, o.Rate*o.Prefill)) * f.Prefill * (f.Wait + f.Prefill/2)
 }
 
-// pressure is for the answers that the prompt slows down, and for how full the cache is.
+// pressure is for the answers that the prompt slows down, for how full the cache is, and for how much of a limit per minute is used.
 func pressure(r *route.Round, c *route.Candidate) float64 {
 	f := &c.Forecast
-	fill := min(f.Fill, fullest)
-	return perAnswer*float64(f.Answers)*f.Prefill + perFill*r.Outlook.Prefill*fill/(1-fill)
+	fill, used := min(f.Fill, fullest), min(f.Used, fullest)
+	return perAnswer*float64(f.Answers)*f.Prefill + r.Outlook.Prefill*(perFill*fill/(1-fill)+perUsed*max(0, used-muchUsed)/(1-used)*2)
 }
 
 // failures are those of late, each as a prompt.

@@ -76,11 +76,13 @@ func (s predictedWait) Pick(r *route.Round) int {
 			r.Note(i, term, seconds)
 			score += seconds
 		}
+		others := externality(r, c)
 		add("first_token_seconds", untilFirst(c)/c.Weight)
 		if last {
 			add("answer_seconds", answering(r, c)/c.Weight)
+			others += crowding(r, c)
 		}
-		add("externality_seconds", externality(r, c)/c.Weight)
+		add("externality_seconds", others/c.Weight)
 		add("pressure_seconds", pressure(r, c)/c.Weight)
 		if c.Penalty > 0 {
 			add("failures_seconds", failures(r, c)/c.Weight)

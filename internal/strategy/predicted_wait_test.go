@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"evenkeel/internal/route"
 )
@@ -175,4 +176,33 @@ func TestPredictedWaitOptions(t *testing.T) {
 	f(predictedOptions{}, `objective ""`)
 	f(predictedOptions{Objective: "auto", DollarsPerSecond: -1}, "dollars_per_second -1")
 	f(predictedOptions{Objective: "auto", DollarsPerSecond: math.NaN()}, "dollars_per_second NaN")
+}
+
+// TestLimitsPressure: requests go elsewhere before a limit per minute is used up, and not only once it is.
+func TestLimitsPressure(t *testing.T) {
+	fast, large := deployment("fast/m", 1), deployment("large/m", 1)
+	fast.Limits.RPM, large.Limits.RPM = 60, 600
+	takes := map[string]time.Duration{"fast/m": 200 * time.Millisecond, "large/m": 300 * time.Millisecond}
+	c := newClient(t, build1(t, "predicted_wait", fast, large))
+	picks, full := map[string]int{}, 0
+	const minutes = 20
+	for range minutes * 150 {
+		c.now = c.now.Add(time.Minute / 150)
+		l := c.ask(route.Facts{PromptBytes: 380, MaxOutput: 100, Stream: true})
+		id := l.Deployment().ID
+		picks[id]++
+		for _, cut := range l.Decision().CutCounts() {
+			if cut.Cut == route.CutQuota {
+				full++
+			}
+		}
+		l.FirstToken(c.now.Add(takes[id]))
+		l.Done(c.now.Add(takes[id]), route.Outcome{Verdict: route.Success, Answered: true, TTFT: takes[id]})
+	}
+	if full > 0 {
+		t.Errorf("the faster one was full %d times", full)
+	}
+	if rate := picks["fast/m"] / minutes; rate < 57 || rate > 63 {
+		t.Errorf("%v: the faster one had %d requests a minute, and may have 60", picks, rate)
+	}
 }

@@ -42,7 +42,7 @@ var scoreTerms = []scoreTerm{
 		func(r *route.Round, c *route.Candidate) float64 { return untilFirst(c) + answering(r, c) }},
 	{"externality", "s", "that this prompt makes those behind it wait longer, as `predicted_wait` has it", true,
 		func(r *route.Round, c *route.Candidate) float64 { return externality(r, c) }},
-	{"pressure", "s", "for the answers that the prompt slows down, and how full the cache is, as `predicted_wait` has it", true,
+	{"pressure", "s", "for the answers that the prompt slows down, how full the cache is and how much of a limit per minute is used, as `predicted_wait` has it", true,
 		func(r *route.Round, c *route.Candidate) float64 { return pressure(r, c) }},
 	{"price", "$", "that the request is expected to cost there; 0 without prices", true,
 		func(_ *route.Round, c *route.Candidate) float64 { return c.Forecast.Dollars }},
