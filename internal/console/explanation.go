@@ -34,7 +34,8 @@ type Facts struct {
 	Tenant          string   `json:"tenant,omitempty"`
 	Stream          bool     `json:"stream"`
 	PromptBytes     int      `json:"prompt_bytes"`
-	PrefixBlocks    int      `json:"prefix_blocks,omitempty"` // of text, by which prompts that begin alike are known
+	PrefixBlocks    int      `json:"prefix_blocks,omitempty"`  // of text, by which prompts that begin alike are known
+	Opening         uint64   `json:"opening,string,omitempty"` // keyed hash of the conversation's prompt up to the first answer, by which balancers choose alike; as text
 	MaxOutputTokens int      `json:"max_output_tokens,omitempty"`
 	ClientRetry     int      `json:"client_retry,omitempty"`
 	Pin             string   `json:"pin,omitempty"`
@@ -89,6 +90,7 @@ type Decision struct {
 type Outlook struct {
 	Rate           float64 `json:"requests_per_second"` // for each
 	PrefillSeconds float64 `json:"prefill_seconds"`     // of a prompt, in the mean
+	StrangersShare float64 `json:"strangers_share"`     // of conversations: of these the turn before was served through another balancer
 	Error          float64 `json:"error"`               // of forecasts: the mean logarithm of what came over what was forecast, whichever way
 }
 
@@ -109,6 +111,7 @@ type Forecast struct {
 	OthersSeconds  float64 `json:"others_seconds,omitempty"` // of these, for prompts of others, as its engine says
 	LoadSeconds    float64 `json:"load_seconds,omitempty"`   // of these, until its model or the adapter is in memory
 	PrefillSeconds float64 `json:"prefill_seconds"`          // for this one
+	CommonSeconds  float64 `json:"common_seconds,omitempty"` // of these, for how so many prompts begin that each deployment should have it
 	Answers        int     `json:"answers"`                  // that it was producing
 	CacheShare     float64 `json:"cache_share,omitempty"`
 	LimitShare     float64 `json:"limit_share,omitempty"` // of its tightest limit per minute, used up once this is sent
@@ -189,6 +192,7 @@ func Explain(r *exchange.Record) *Explanation {
 		Facts: Facts{
 			Model: r.Facts.Model, API: r.Facts.API, Tenant: r.Facts.Tenant, Stream: r.Facts.Stream, PromptBytes: r.Facts.PromptBytes,
 			PrefixBlocks:    r.Blocks,
+			Opening:         r.Facts.Turns.Opening,
 			MaxOutputTokens: r.Facts.MaxOutput, ClientRetry: r.Facts.ClientRetry, Pin: r.Facts.Pin, Exclude: r.Facts.ExcludeNames,
 			Seed: r.Facts.Seed,
 		},
@@ -230,7 +234,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 		Candidates: make([]Candidate, len(d.Candidates)),
 	}
 	if o := d.Outlook; o != (route.Outlook{}) {
-		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Error)}
+		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Strangers), finite(o.Error)}
 	}
 	if h := d.Home; h.By != "" {
 		out.Home = &Home{h.By, h.Deployment, h.Share, finite(h.Slowdown), h.Limit, h.Left}
@@ -243,7 +247,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 			P95Seconds: finite(c.P95), Penalty: c.Penalty,
 		}
 		if f := c.Forecast; f != (route.Forecast{}) {
-			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Load), finite(f.Prefill), f.Answers, f.Fill, f.Used, finite(f.Token), finite(f.Slower), finite(f.Dollars)}
+			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Load), finite(f.Prefill), finite(f.Common), f.Answers, f.Fill, f.Used, finite(f.Token), finite(f.Slower), finite(f.Dollars)}
 		}
 		if c.Share < 1 {
 			v.Share = c.Share

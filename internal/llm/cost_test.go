@@ -122,7 +122,7 @@ func scanAndHash(tb testing.TB, body []byte) (scan, both func()) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		dst = p.AppendPrefix(dst[:0], "tenant", r.Model)
+		dst, _ = p.AppendPrefix(dst[:0], "tenant", r.Model)
 	}
 	return scan, both
 }

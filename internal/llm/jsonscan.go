@@ -286,8 +286,14 @@ func (s *scanner) container(v *promptReader) {
 				s.i, s.spaces = i, s.spaces+spaces
 				return
 			}
-			if v != nil && depth < v.silent {
+			if v == nil {
+				continue
+			}
+			if depth < v.silent {
 				v.silent = 0
+			}
+			if depth == 1 && v.turns {
+				v.text.nextMessage()
 			}
 		case classSpace:
 			spaces++

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"evenkeel/internal/route"
 	"evenkeel/internal/simd"
 )
 
@@ -41,11 +42,19 @@ func NewPrefixKey(secret [32]byte) *PrefixKey {
 type Prompt struct {
 	key   *PrefixKey
 	sums  []uint64 // of the blocks of all parts, part by part, in the order of the body
-	parts [fieldCount - firstPart]struct{ from, to int }
-	from  int               // the current part's first sum
+	parts [fieldCount - firstPart]part
+	part  field             // the current one
+	from  int               // its first sum
 	n     int               // bytes in block
 	block [PrefixBlock]byte // the text that is no whole block yet
-	model string            // the last one
+	turns turns
+	model string // the last one
+}
+
+// part is where the sums of a part are.
+type part struct {
+	from, to int
+	rest     int // bytes that fill no block, which the last sum is of
 }
 
 // NewPrompt returns a Prompt that hashes under that key.
@@ -54,30 +63,59 @@ func NewPrompt(key *PrefixKey) *Prompt { return &Prompt{key: key} }
 func (p *Prompt) reset() {
 	p.sums = p.sums[:0]
 	clear(p.parts[:])
+	p.turns.told, p.turns.n = 0, 0
 }
 
 // AppendPrefix appends the hash chain of the prompt that was scanned last to dst and returns it: one hash for each whole
 // PrefixBlock of text, which depends on all that stands before too, so that two prompts have as many hashes in common as
 // they share blocks from the start. Another tenant or model gives other hashes throughout. A body that ScanPrompt refused
-// has no hashes.
+// has no hashes. Where messages say whose they are, the result also tells where the model's stand.
 //
 // The text is that of tools, system and messages, in this order wherever they stand. Strings count as they are escaped.
 // White space outside strings does not count, and of what holds prose only the prose does: names of members, brackets,
 // types of parts and cache_control (which clients move from turn to turn) do not. The order of an object's members does.
-func (p *Prompt) AppendPrefix(dst []uint64, tenant, model string) []uint64 {
+func (p *Prompt) AppendPrefix(dst []uint64, tenant, model string) ([]uint64, route.Turns) {
+	var t route.Turns
 	hash := chainName(p.key, chainName(p.key, 0, tenant), model)
-	limit := len(dst) + MaxPrefixBlocks
+	from, rest := len(dst), 0
+	limit := from + MaxPrefixBlocks
 	for i := range p.parts {
-		sums := p.sums[p.parts[i].from:p.parts[i].to]
-		for j, s := range sums {
-			hash = p.key.chain(hash, s, 0)
-			// The last block of each part is not whole, and what sets a cache apart is no text.
-			if j < len(sums)-1 && firstPart+field(i) >= fieldTools && len(dst) < limit {
-				dst = append(dst, hash)
+		f, sums := firstPart+field(i), p.sums[p.parts[i].from:p.parts[i].to]
+		if len(sums) == 0 {
+			continue
+		}
+		// The last block of each part is not whole, and what sets a cache apart is no text.
+		last := len(sums) - 1
+		if f < fieldTools {
+			for _, s := range sums {
+				hash = p.key.chain(hash, s, 0)
 			}
+			continue
+		}
+		for j := 0; j < last; {
+			to := last
+			if f == p.turns.told {
+				to = p.turns.tell(&t, p.key, hash, j, last, len(dst)-from, rest)
+			}
+			dst, hash = p.key.appendChain(dst, hash, sums[j:to], limit)
+			j = to
+		}
+		if f == p.turns.told {
+			p.turns.tell(&t, p.key, hash, last, last, len(dst)-from, rest)
+		}
+		hash = p.key.chain(hash, sums[last], 0)
+		rest += p.parts[i].rest
+	}
+	t.Text = (len(dst)-from)*PrefixBlock + rest
+	switch {
+	case len(dst) == limit: // what is behind that is not hashed
+		t.Past, t.Text = [route.PastTurns]route.Turn{}, 0
+	case p.turns.told != 0:
+		if t.End = hash; t.Opening == 0 {
+			t.Opening = hash
 		}
 	}
-	return dst
+	return dst, t
 }
 
 // Text hashes the whole prompt that was scanned last, with what fills no block: that of two requests is the same if they ask
@@ -98,7 +136,7 @@ func Session[T string | []byte](k *PrefixKey, tenant string, name T) uint64 {
 
 // begin starts a part. It returns false if there was one of that name before: only the first counts.
 func (p *Prompt) begin(f field) bool {
-	p.from, p.n = len(p.sums), 0
+	p.part, p.from, p.n = f, len(p.sums), 0
 	return p.parts[f-firstPart].to == 0
 }
 
@@ -107,7 +145,8 @@ func (p *Prompt) end(f field) {
 	clear(p.block[p.n:])
 	p.sums = p.key.appendSums(p.sums, p.block[:])
 	clear(p.block[:p.n])
-	p.parts[f-firstPart].from, p.parts[f-firstPart].to = p.from, len(p.sums)
+	p.hashTurns()
+	p.parts[f-firstPart] = part{p.from, len(p.sums), p.n}
 }
 
 // write adds text to the current part.
@@ -115,6 +154,9 @@ func (p *Prompt) write(text []byte) {
 	n := copy(p.block[p.n:], text)
 	if p.n += n; p.n < PrefixBlock {
 		return
+	}
+	if p.turns.open {
+		p.turns.fill(p.block[:])
 	}
 	p.add(p.block[:])
 	text = text[n:]
@@ -164,6 +206,21 @@ func (k *PrefixKey) appendSums(dst []uint64, text []byte) []uint64 {
 	dst = slices.Grow(dst, n)[:len(dst)+n]
 	k.blocks.Sum(dst[len(dst)-n:], text)
 	return dst
+}
+
+// appendChain goes on with a chain by those sums, up to a length.
+func (k *PrefixKey) appendChain(dst []uint64, hash uint64, sums []uint64, limit int) ([]uint64, uint64) {
+	at := len(dst)
+	room := min(len(sums), limit-at)
+	dst = slices.Grow(dst, room)[:at+room]
+	for i, s := range sums[:room] {
+		hash = k.chain(hash, s, 0)
+		dst[at+i] = hash
+	}
+	for _, s := range sums[room:] {
+		hash = k.chain(hash, s, 0)
+	}
+	return dst, hash
 }
 
 // chain hashes two words together with the hash of all before them.

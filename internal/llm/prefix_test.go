@@ -20,7 +20,8 @@ func prefix(t testing.TB, body string) []uint64 {
 	if err != nil {
 		t.Fatalf("%.80s: %v", body, err)
 	}
-	return p.AppendPrefix(nil, "t", r.Model)
+	chain, _ := p.AppendPrefix(nil, "t", r.Model)
+	return chain
 }
 
 // common is the number of hashes that two chains share from the start. It fails the test if they meet again later.
@@ -111,12 +112,16 @@ func TestPrefixKeysAndTenants(t *testing.T) {
 		}
 		return p
 	}
+	chain := func(p *Prompt, tenant, model string) []uint64 {
+		chain, _ := p.AppendPrefix(nil, tenant, model)
+		return chain
+	}
 	p := scan(testKey)
 	seen := map[uint64]bool{}
 	for _, chain := range [][]uint64{
-		p.AppendPrefix(nil, "", ""), p.AppendPrefix(nil, "t", ""), p.AppendPrefix(nil, "", "t"), p.AppendPrefix(nil, "t", "m"),
-		p.AppendPrefix(nil, "tm", ""), p.AppendPrefix(nil, "t\x00", "m"), p.AppendPrefix(nil, strings.Repeat("t", 5000), "m"),
-		scan(NewPrefixKey([32]byte{1, 2, 4})).AppendPrefix(nil, "t", "m"),
+		chain(p, "", ""), chain(p, "t", ""), chain(p, "", "t"), chain(p, "t", "m"),
+		chain(p, "tm", ""), chain(p, "t\x00", "m"), chain(p, strings.Repeat("t", 5000), "m"),
+		chain(scan(NewPrefixKey([32]byte{1, 2, 4})), "t", "m"),
 	} {
 		if len(chain) != 40 {
 			t.Fatalf("%d hashes, want 40", len(chain))
@@ -128,8 +133,8 @@ func TestPrefixKeysAndTenants(t *testing.T) {
 			seen[h] = true
 		}
 	}
-	again := scan(NewPrefixKey([32]byte{1, 2, 3})).AppendPrefix([]uint64{7}, "t", "m")
-	if want := p.AppendPrefix(nil, "t", "m"); again[0] != 7 || !slices.Equal(again[1:], want) {
+	again, _ := scan(NewPrefixKey([32]byte{1, 2, 3})).AppendPrefix([]uint64{7}, "t", "m")
+	if want := chain(p, "t", "m"); again[0] != 7 || !slices.Equal(again[1:], want) {
 		t.Error("the same key, tenant and model give other hashes")
 	}
 }
@@ -188,7 +193,7 @@ func TestPrefixOfPieces(t *testing.T) {
 			whole.begin(fieldPrompt)
 			whole.write([]byte(text + `"`))
 			whole.end(fieldPrompt)
-			want := whole.AppendPrefix(nil, "t", "")
+			want, _ := whole.AppendPrefix(nil, "t", "")
 			if got := prefix(t, `{"prompt":"`+text+`"}`); len(got) < 90 || !slices.Equal(got, want) {
 				t.Errorf("%.20s: %d hashes, not the %d of the whole text", text, len(got), len(want))
 			}
@@ -208,7 +213,7 @@ func TestPrefixAllocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dst = p.AppendPrefix(dst[:0], "tenant", r.Model)
+		dst, _ = p.AppendPrefix(dst[:0], "tenant", r.Model)
 	}); n > 1 || len(dst) < 200 {
 		t.Errorf("%.0f allocations for %d hashes, want at most 1 (the model's name)", n, len(dst))
 	}
@@ -228,7 +233,7 @@ func FuzzPrefix(f *testing.F) {
 		}
 		p := NewPrompt(testKey)
 		r, err := ScanPrompt(chatAPI, "application/json", body, p)
-		got := p.AppendPrefix(nil, "t", r.Model)
+		got, _ := p.AppendPrefix(nil, "t", r.Model)
 		if err != nil && len(got) > 0 || len(got) > min(len(body), MaxPrefixBlocks*PrefixBlock)/PrefixBlock {
 			t.Fatalf("%q: %d hashes of %d bytes, error %v", body, len(got), len(body), err)
 		}

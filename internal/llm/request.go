@@ -333,6 +333,9 @@ func (r *Request) scanField(api API, s *scanner, f field, text *Prompt) {
 		}
 	case fieldMessages, fieldInput, fieldPrompt, fieldSystem, fieldInstructions, fieldSuffix, fieldDocuments, fieldQuery:
 		v := promptReader{text: text}
+		if v.turns = text != nil && (f == fieldMessages || f == fieldInput); v.turns {
+			text.messages()
+		}
 		r.PromptBytes += v.read(s)
 		r.Vision = r.Vision || v.image
 	case fieldTools, fieldFunctions:
@@ -430,6 +433,7 @@ func (r *Request) Splice(body []byte, model string) (prefix, value, suffix []byt
 // promptReader looks at what is inside a part of the prompt.
 type promptReader struct {
 	text       *Prompt // where the prose goes, or nil
+	turns      bool    // whose each message is goes there too
 	media      int     // inline images, audio and files, bytes
 	image      bool
 	serverTool bool // an element of this array has a type other than "function" and "custom"
@@ -447,6 +451,7 @@ const (
 	nameOther knownName = iota
 	nameType
 	nameImages
+	nameRole
 )
 
 // read takes the next value and returns its size in bytes, less indentation and media.
@@ -469,6 +474,8 @@ func (v *promptReader) member(b []byte, start, end, depth int) {
 	switch string(v.name) {
 	case "type":
 		v.known = nameType
+	case "role":
+		v.known = nameRole
 	case "images":
 		v.known = nameImages
 	case "cache_control":
@@ -505,6 +512,9 @@ func (v *promptReader) isText() bool { return v.text != nil && v.known != nameTy
 
 // value is shown each string that is a value, b[start:end], depth levels below the top.
 func (v *promptReader) value(b []byte, start, end, depth int) {
+	if v.turns && v.known != nameOther && depth == 2 {
+		v.whose(b[start:end])
+	}
 	if v.isText() {
 		v.text.write(b[max(start, v.written) : end+1]) // with the quote, which keeps strings apart
 	}
@@ -524,6 +534,18 @@ func (v *promptReader) value(b []byte, start, end, depth int) {
 	v.known = nameOther
 	if len(text) > minMedia && isMedia(v.name, text) {
 		v.media += len(text)
+	}
+}
+
+// whose is shown each text of a message itself.
+func (v *promptReader) whose(text []byte) {
+	switch v.known {
+	case nameRole:
+		v.text.whose(string(text) == "assistant")
+	case nameType: // items of the responses API
+		if bytes.HasSuffix(text, []byte("_call")) || string(text) == "reasoning" {
+			v.text.whose(true)
+		}
 	}
 }
 

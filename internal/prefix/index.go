@@ -9,6 +9,7 @@
 package prefix
 
 import (
+	"math"
 	"slices"
 	"sync"
 )
@@ -31,6 +32,28 @@ type edge struct {
 	run   []uint64
 	hold  int32 // the first of those who hold some of it
 	count int32 // how many do
+	begun begun // how many prompts began with it
+}
+
+// begun counts prompts of late: in a stretch of them, and in the one before.
+type begun struct {
+	stretch     uint32
+	now, before uint16
+}
+
+// stretch is a number of prompts.
+const stretch = 64
+
+// at is how many they are by the stretch of a prompt.
+func (b begun) at(prompt uint32) begun {
+	switch s := prompt / stretch; {
+	case s <= b.stretch:
+		return b
+	case s == b.stretch+1:
+		return begun{s, 0, b.now}
+	default:
+		return begun{s, 0, 0}
+	}
 }
 
 // hold says that a holder has the first blocks of an edge.
@@ -59,6 +82,39 @@ type Match struct {
 	// comes next in a conversation is that answer, which the holder has too.
 	Answer int32
 }
+
+// Beginnings is how often prompts began like one that was looked up.
+type Beginnings struct {
+	n   int
+	all [mostBeginnings]struct {
+		blocks int32
+		begun  begun
+	}
+}
+
+// mostBeginnings is as many as there may be parts of a beginning that are common in different degrees.
+const mostBeginnings = 8
+
+// Common returns with how many of its first blocks at least so large a share of late prompts began, of those before the prompt of that
+// ordinal; 0 if too few began at all to say so.
+func (b *Beginnings) Common(prompt uint32, share float64) int32 {
+	common := int32(0)
+	of := float64(prompt % stretch)
+	if prompt >= stretch {
+		of += stretch
+	}
+	for _, x := range b.all[:b.n] {
+		u := x.begun.at(prompt)
+		if n := int(u.now) + int(u.before); n < fewBegun || float64(n) < share*of {
+			break
+		}
+		common = x.blocks
+	}
+	return common
+}
+
+// fewBegun is how many prompts begin alike at least before their beginning is common.
+const fewBegun = 3
 
 // New returns an empty Index.
 func New() *Index { return &Index{first: map[uint64]int32{}, freeE: none, freeH: none} }
@@ -106,13 +162,14 @@ func (x *Index) Blocks(h int) int {
 	return x.holders[h].used
 }
 
-// Match says what each holder has of a chain, by the holder's number, in dst, whose memory it uses.
-func (x *Index) Match(chain []uint64, dst []Match) []Match {
+// Match says what each holder has of a chain, by the holder's number, in dst, whose memory it uses, and in began how common it is.
+func (x *Index) Match(chain []uint64, dst []Match, began *Beginnings) []Match {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	dst = slices.Grow(dst[:0], len(x.holders))[:len(x.holders)]
 	clear(dst)
 	x.path = x.path[:0]
+	began.n = 0
 	at, common := 0, 0
 	for at < len(chain) {
 		i, ok := x.first[chain[at]]
@@ -121,7 +178,12 @@ func (x *Index) Match(chain []uint64, dst []Match) []Match {
 		}
 		x.path = append(x.path, i)
 		common = shared(x.edges[i].run, chain[at:])
-		if at += common; common < len(x.edges[i].run) {
+		at += common
+		if n := began.n; n < mostBeginnings {
+			began.all[n].blocks, began.all[n].begun = int32(at), x.edges[i].begun
+			began.n++
+		}
+		if common < len(x.edges[i].run) {
 			break
 		}
 	}
@@ -173,8 +235,9 @@ func shared(a, b []uint64) int {
 	return hi
 }
 
-// Insert says that a holder was given a prompt, and is to produce so many tokens behind it, which take so many more blocks.
-func (x *Index) Insert(h int, chain []uint64, answer, answerBlocks int) {
+// Insert says that a holder was given a prompt, and is to produce so many tokens behind it, which take so many more blocks. prompt is its
+// ordinal among those that are to be counted (Beginnings), 0 = it is none of them.
+func (x *Index) Insert(h int, chain []uint64, answer, answerBlocks int, prompt uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(chain) == 0 || x.holders[h].room <= 0 {
@@ -189,8 +252,13 @@ func (x *Index) Insert(h int, chain []uint64, answer, answerBlocks int) {
 		}
 		common = shared(x.edges[i].run, chain[at:])
 		at += common
-		if common < len(x.edges[i].run) && (at < len(chain) || x.has(i, h) > common) {
-			x.split(i, common) // they part within the run, or what is behind was not used now
+		if common < len(x.edges[i].run) && (at < len(chain) || prompt > 0 || x.has(i, h) > common) {
+			x.split(i, common) // they part within the run, or what is behind was not used now, or is not counted
+		}
+		if prompt > 0 {
+			b := x.edges[i].begun.at(prompt)
+			b.now = min(b.now, math.MaxUint16-1) + 1
+			x.edges[i].begun = b
 		}
 		x.path = append(x.path, x.take(i, h, common))
 	}
@@ -224,6 +292,7 @@ func (x *Index) edge(run []uint64) int32 {
 func (x *Index) split(i int32, at int) {
 	run := x.edges[i].run
 	below := x.edge(run[at:])
+	x.edges[below].begun = x.edges[i].begun
 	x.edges[i].run = run[:at:at]
 	for k := x.edges[i].hold; k != none; k = x.holds[k].sibling {
 		if h := &x.holds[k]; int(h.blocks) > at {

@@ -22,7 +22,7 @@ func chainOf(words ...byte) []uint64 {
 
 func match(x *Index, chain []uint64) string {
 	s := ""
-	for i, m := range x.Match(chain, nil) {
+	for i, m := range x.Match(chain, nil, new(Beginnings)) {
 		if m.Blocks > 0 || m.Answer > 0 {
 			s += fmt.Sprintf("%d:%d+%d ", i, m.Blocks, m.Answer)
 		}
@@ -36,10 +36,10 @@ func TestMatch(t *testing.T) {
 	for range 3 {
 		x.Join(100)
 	}
-	x.Insert(0, chainOf(1, 2, 3, 4), 50, 1)
-	x.Insert(1, chainOf(1, 2, 9), 0, 0)
-	x.Insert(2, chainOf(1, 2), 7, 1)
-	x.Insert(0, chainOf(8), 0, 0)
+	x.Insert(0, chainOf(1, 2, 3, 4), 50, 1, 0)
+	x.Insert(1, chainOf(1, 2, 9), 0, 0, 0)
+	x.Insert(2, chainOf(1, 2), 7, 1, 0)
+	x.Insert(0, chainOf(8), 0, 0, 0)
 	f := func(want string, words ...byte) {
 		t.Helper()
 		if got := match(x, chainOf(words...)); got != want {
@@ -59,11 +59,11 @@ func TestMatch(t *testing.T) {
 	if n := x.Blocks(0); n != 6 { // 4 and the answer's 1, and 1
 		t.Errorf("holder 0 has %d blocks", n)
 	}
-	x.Insert(0, chainOf(1, 2, 3, 4, 5, 6), 10, 1) // what goes on holds the answer
+	x.Insert(0, chainOf(1, 2, 3, 4, 5, 6), 10, 1, 0) // what goes on holds the answer
 	if n := x.Blocks(0); n != 8 {
 		t.Errorf("holder 0 has %d blocks", n)
 	}
-	x.Insert(0, chainOf(1, 2, 3), 10, 1) // a part of what it has: where the answer would end is not where it ends
+	x.Insert(0, chainOf(1, 2, 3), 10, 1, 0) // a part of what it has: where the answer would end is not where it ends
 	f("0:6+10 1:2+0 2:2+7 ", 1, 2, 3, 4, 5, 6, 7)
 	x.Drop(0)
 	f("1:2+0 2:2+7 ", 1, 2, 3, 4)
@@ -82,10 +82,10 @@ func TestMatch(t *testing.T) {
 func TestOldestEndsFirst(t *testing.T) {
 	x := New()
 	h := x.Join(8)
-	x.Insert(h, chainOf(1, 2, 3, 4), 0, 0)
-	x.Insert(h, chainOf(1, 2, 5, 6), 0, 0) // 6 blocks
-	x.Insert(h, chainOf(1, 2, 3, 4), 0, 0) // used again
-	x.Insert(h, chainOf(7, 8, 9), 0, 0)    // one too many: 6 goes
+	x.Insert(h, chainOf(1, 2, 3, 4), 0, 0, 0)
+	x.Insert(h, chainOf(1, 2, 5, 6), 0, 0, 0) // 6 blocks
+	x.Insert(h, chainOf(1, 2, 3, 4), 0, 0, 0) // used again
+	x.Insert(h, chainOf(7, 8, 9), 0, 0, 0)    // one too many: 6 goes
 	f := func(want string, words ...byte) {
 		t.Helper()
 		if got := match(x, chainOf(words...)); got != want {
@@ -99,10 +99,10 @@ func TestOldestEndsFirst(t *testing.T) {
 	f("0:2+0 ", 1, 2, 5, 6)
 	f("0:2+0 ", 1, 2, 3, 4)
 	x.Resize(h, 0)
-	x.Insert(h, chainOf(1), 0, 0)
+	x.Insert(h, chainOf(1), 0, 0, 0)
 	f("", 1)
 	x.Resize(h, 2)
-	x.Insert(h, chainOf(1, 2, 3, 4), 0, 0) // longer than its room
+	x.Insert(h, chainOf(1, 2, 3, 4), 0, 0, 0) // longer than its room
 	f("0:2+0 ", 1, 2, 3, 4)
 }
 
@@ -147,10 +147,10 @@ func agree(t *testing.T, data []byte) {
 			words[i] &= 3
 		}
 		chain := chainOf(words...)
-		x.Insert(h, chain, 0, 0)
+		x.Insert(h, chain, 0, 0, 0)
 		all[h].insert(chain)
 		for probe := 1; probe <= len(chain); probe++ {
-			for i, m := range x.Match(chain[:probe], nil) {
+			for i, m := range x.Match(chain[:probe], nil, new(Beginnings)) {
 				if want := all[i].match(chain[:probe]); m.Blocks != want {
 					t.Fatalf("holder %d of room %d has %d blocks of %v, want %d", i, rooms[i], m.Blocks, words[:probe], want)
 				}
@@ -230,8 +230,8 @@ func FuzzIndex(f *testing.F) {
 func TestAnswersTakeRoom(t *testing.T) {
 	x := New()
 	h := x.Join(6)
-	x.Insert(h, chainOf(1, 2, 3), 100, 2)
-	x.Insert(h, chainOf(4, 5), 0, 0)
+	x.Insert(h, chainOf(1, 2, 3), 100, 2, 0)
+	x.Insert(h, chainOf(4, 5), 0, 0, 0)
 	check(t, x)
 	if got := match(x, chainOf(1, 2, 3, 9)); got != "0:3+0 " {
 		t.Error(got)
@@ -259,6 +259,53 @@ func prompts(n, blocks int) [][]uint64 {
 	return all
 }
 
+// TestBeginnings: what many of the prompts that count began with of late is common, block by block, whoever holds it; what others began with
+// since is not.
+func TestBeginnings(t *testing.T) {
+	x := New()
+	h := []int{x.Join(10_000), x.Join(10_000)}
+	ordinal := uint32(0)
+	give := func(chain []uint64) {
+		ordinal++
+		x.Insert(h[ordinal%2], chain, 0, 0, ordinal)
+	}
+	var began Beginnings
+	f := func(what string, chain []uint64, share float64, want int32) {
+		t.Helper()
+		x.Match(chain, nil, &began)
+		if got := began.Common(ordinal, share); got != want {
+			t.Errorf("%s: %d blocks, want %d", what, got, want)
+		}
+	}
+	for i := range byte(40) {
+		if f("a new one", chainOf(1, 2, 3, 200), 0.5, map[bool]int32{true: 3}[i >= fewBegun]); i%4 == 0 {
+			give(chainOf(1, 2, 3, 100, 10+i))
+		} else {
+			give(chainOf(1, 2, 3, 10+i))
+		}
+	}
+	f("what a quarter goes on with", chainOf(1, 2, 3, 100, 200), 0.2, 4)
+	f("less than that", chainOf(1, 2, 3, 100, 200), 0.3, 3)
+	f("the first two alone", chainOf(1, 2, 200), 1, 2)
+	f("another", chainOf(2, 3), 0.1, 0)
+	for range 5 { // it begins with all of it, and no more
+		give(chainOf(1, 2))
+	}
+	f("a shorter one", chainOf(1, 2, 3, 200), 1, 2)
+	for range 500 {
+		x.Insert(h[0], chainOf(9, 8, 7), 0, 0, 0)
+	}
+	f("what is not counted", chainOf(9, 8, 7), 0.01, 0)
+	for i := range byte(200) {
+		give(chainOf(5, i))
+	}
+	f("long ago", chainOf(1, 2, 3, 200), 0.01, 0)
+	f("of late", chainOf(5, 250), 1, 1)
+	x.Drop(h[0])
+	x.Drop(h[1])
+	f("what nobody holds", chainOf(5, 250), 0.1, 0)
+}
+
 // TestMemoryOfABlock: a block in the index takes at most 64 bytes, and what was forgotten takes none.
 func TestMemoryOfABlock(t *testing.T) {
 	heap := func() uint64 {
@@ -279,7 +326,7 @@ func TestMemoryOfABlock(t *testing.T) {
 				for i := range p { // other prompts in each round
 					p[i] += uint64(round)
 				}
-				x.Insert(r.IntN(8), p, 0, 0)
+				x.Insert(r.IntN(8), p, 0, 0, 0)
 			}
 		}
 		for h := range 8 {
@@ -302,14 +349,15 @@ func BenchmarkMatch(b *testing.B) {
 		for range n {
 			h := x.Join(50_000)
 			for range 30 {
-				x.Insert(h, all[r.IntN(len(all))], 0, 0)
+				x.Insert(h, all[r.IntN(len(all))], 0, 0, 0)
 			}
 		}
 		var dst []Match
+		var began Beginnings
 		b.Run(fmt.Sprintf("holders=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := range b.N {
-				dst = x.Match(all[i%len(all)], dst)
+				dst = x.Match(all[i%len(all)], dst, &began)
 			}
 		})
 	}
@@ -323,6 +371,6 @@ func BenchmarkInsert(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := range b.N {
-		x.Insert(i%64, all[i%len(all)], 0, 0)
+		x.Insert(i%64, all[i%len(all)], 0, 0, 0)
 	}
 }

@@ -24,7 +24,7 @@ func (c *call) understand() *llm.Error {
 		if c.req, err = llm.ScanPrompt(c.api, first(h, "Content-Type"), c.body, c.prompt); err != nil {
 			return requestError(err)
 		}
-		c.prefix = c.prompt.AppendPrefix(c.prefix[:0], f.Tenant, c.req.Model)
+		c.prefix, f.Turns = c.prompt.AppendPrefix(c.prefix[:0], f.Tenant, c.req.Model)
 		f.Prefix, f.PrefixBytes, f.Text = c.prefix, llm.PrefixBlock, c.prompt.Text()
 	}
 	f.Model = c.req.Model

@@ -68,13 +68,14 @@ func (r *Router) stay(now time.Time, p *pool, q *Query, prompt, output int) bool
 	if p.affinity.Mode != PrefixAffinity || len(q.matches) == 0 {
 		return false
 	}
-	longest := int32(0)
+	common := p.common(q)
+	longest := common
 	for i := range r.verdicts {
 		if r.verdicts[i].cut == CutNone {
 			longest = max(longest, p.members[i].blocks(q))
 		}
 	}
-	if p.held(q, longest, prompt) < leastHeld {
+	if p.held(q, longest, common, prompt) < leastHeld {
 		return false
 	}
 	out := r.home
@@ -94,9 +95,10 @@ func (m *member) blocks(q *Query) int32 {
 	return 0
 }
 
-// held is the part of a prompt that so many blocks are.
-func (p *pool) held(q *Query, blocks int32, prompt int) float64 {
-	return min(float64(blocks)*float64(q.Facts.PrefixBytes)/p.stats.textPerToken()/float64(max(prompt, 1)), 1)
+// held is the part of a prompt that so many blocks are, both without those that are common.
+func (p *pool) held(q *Query, blocks, common int32, prompt int) float64 {
+	tokens := float64(q.Facts.PrefixBytes) / p.stats.prefixPerToken(q.Facts, prompt)
+	return min(float64(blocks-common)*tokens/max(float64(prompt)-float64(common)*tokens, 1), 1)
 }
 
 // stayAt is stay with homes that are known. r.home tells of the least slow one.
@@ -110,13 +112,16 @@ func (r *Router) stayAt(now time.Time, p *pool, q *Query, prompt, output int, at
 			weight += p.members[i].dep.Weight
 		}
 	}
-	by, kept, gone := r.home.By, 0, 0
+	by, kept, gone, common := r.home.By, 0, 0, int32(0)
+	if by == "prefix" {
+		common = p.common(q)
+	}
 	for i := range r.verdicts {
 		m := &p.members[i]
 		if r.verdicts[i].cut != CutNone || !at(i) {
 			continue
 		}
-		h := Home{By: by, Deployment: m.dep.ID, Share: (1 - m.node.memory.doubt) * p.held(q, m.blocks(q), prompt)}
+		h := Home{By: by, Deployment: m.dep.ID, Share: (1 - m.node.memory.doubt) * p.held(q, m.blocks(q), common, prompt)}
 		if by == "prefix" && h.Share < leastHeld { // its cache does not keep what it is given
 			continue
 		}

@@ -132,7 +132,9 @@ type modelStats struct {
 	speed         speed // of all, as in node
 	decode        speed
 	outlook       outlook
-	sessions      sessions
+	sessions      sessions // by Facts.Session
+	begun         uint32   // first prompts of conversations so far
+	ends          sessions // by Turns.End
 }
 
 type mean struct {
@@ -159,6 +161,15 @@ func (s *modelStats) textPerToken() float64 {
 		return s.bytesPerToken.value
 	}
 	return priorBytesPerToken
+}
+
+// prefixPerToken is how many bytes of the text that Facts.Prefix stands for a token of a prompt of so many is. There is less of it than
+// textPerToken tells of: names of members and brackets do not count.
+func (s *modelStats) prefixPerToken(f *Facts, prompt int) float64 {
+	if f.Turns.Text > 0 && prompt > 0 {
+		return float64(f.Turns.Text) / float64(prompt)
+	}
+	return s.textPerToken()
 }
 
 // outputTokens is what a request is expected to produce: its own limit, else the learned mean.

@@ -18,12 +18,34 @@ type Facts struct {
 	PromptBytes  int       // bytes of text that become prompt tokens
 	Prefix       []uint64  // hash chain of the prompt (llm.Prompt.AppendPrefix), valid while the request runs
 	PrefixBytes  int       // bytes of text that one hash of Prefix stands for
-	Text         uint64    // hash of the whole prompt (llm.Prompt.Text), by which a request that comes back is known
-	Session      uint64    // keyed hash of what names the client's session (llm.Session), 0 = nothing does
-	MaxOutput    int       // the request's own limit on output tokens, 0 = none given
-	ClientRetry  int       // the client's own count of retries before this request
-	Pin          string    // only this deployment or endpoint may serve, "" = any
-	ExcludeNames []string  // deployments or endpoints that may not serve
+	Turns        Turns
+	Text         uint64   // hash of the whole prompt (llm.Prompt.Text), by which a request that comes back is known
+	Session      uint64   // keyed hash of what names the client's session (llm.Session), 0 = nothing does
+	MaxOutput    int      // the request's own limit on output tokens, 0 = none given
+	ClientRetry  int      // the client's own count of retries before this request
+	Pin          string   // only this deployment or endpoint may serve, "" = any
+	ExcludeNames []string // deployments or endpoints that may not serve
+}
+
+// Turns says where in a prompt a model has spoken, or is to. It tells the turns of a conversation from other prompts that begin alike. The
+// zero value is that of a prompt that is no conversation. Hashes depend on all that stands before.
+type Turns struct {
+	Opening uint64          // of all before the first answer: the same in all turns of a conversation. 0 = not known
+	End     uint64          // of the whole prompt
+	Text    int             // bytes of text that the whole prompt has, as blocks and turns count it: what is around it does not; 0 = not known
+	Past    [PastTurns]Turn // places where an answer stands, the last first
+}
+
+// PastTurns is how many answers of a conversation are known by their places: the last, and those that it may go on from instead, as when
+// one was given by another deployment.
+const PastTurns = 2
+
+// Turn is a place in a prompt where an answer stands: what stood before it was once the whole prompt. The zero value is none.
+type Turn struct {
+	Hash   uint64 // of what stands before: Turns.End of the turn before
+	Blocks int32  // hashes of Facts.Prefix that are of what stands before alone
+	Rest   int32  // bytes of text before it that these do not stand for
+	Answer int32  // bytes of text that the answer has
 }
 
 // Query asks the Router for one attempt of a request.
@@ -40,7 +62,8 @@ type Query struct {
 	// a hedge to the same endpoint or account would wait for the same fault.
 	Beside *Deployment
 
-	released bool           // it was held, and is not again
+	released bool // it was held, and is not again
+	began    prefix.Beginnings
 	matches  []prefix.Match // what is found of the prompt, by memory.holder
 
 	// Memory for the answer, so that who asks often need not allocate it; nil allocates. What was in it is lost. The

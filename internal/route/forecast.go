@@ -15,6 +15,7 @@ type Forecast struct {
 	Others  float64 // seconds of Wait that its engine says are for what others sent
 	Load    float64 // seconds of Wait until its model, or the adapter that is asked for, is in memory
 	Prefill float64 // seconds that it takes for this one then
+	Common  float64 // seconds of Prefill for how so many prompts begin that each deployment should have it: those that follow need not do it again
 	Answers int     // that it is producing, for others too
 	Fill    float64 // part of its cache that what runs there and this request need, 0 = not known
 	Used    float64 // part of its tightest limit per minute that is used up once it is sent, 0 = there is none
@@ -27,6 +28,8 @@ type Forecast struct {
 type Outlook struct {
 	Rate    float64 // requests a second for each deployment, 0 = not known
 	Prefill float64 // mean seconds of a prompt
+	// Strangers is the share of the conversations that come here of which the turn before was served through another balancer.
+	Strangers float64
 	// Error is how far times to the first token are from what was forecast: the mean of the logarithm of their ratio, whichever way, once
 	// outlookLeast are known. Strategies should not build on forecasts that are off by much.
 	Error float64
@@ -37,19 +40,20 @@ const (
 	// little, too small a one much.
 	DefaultCacheTokens = 2_000_000
 
-	doubtMemory   = 20   // answers over which it is a mean what engines say of their caches
-	missesInARow  = 5    // so many prompts in a row of which nothing is found: the cache is empty
-	missShare     = 0.1  // of what should be there is nothing
-	missTokens    = 500  // what should be there at least
-	answerPrior   = 0.5  // share of an answer that is thought to be found again
-	outlookSpan   = 50   // requests of each deployment over which an Outlook is a mean
-	outlookLeast  = 30   // answers before its Error is known
-	shortestGap   = 1e-3 // seconds between requests of each deployment, at the busiest
-	surelyCached  = 0.9  // of the blocks that should be there: then what is behind them says something of the answer
-	errorMemory   = 100  // answers over which Error is a mean
-	leastForecast = 5e-3 // seconds: below, an error is none
-	fewTokens     = 8    // an answer with fewer says little of the time between them
-	mostlyAnswer  = 0.2  // part of a whole answer's time below which it matters little whether the first token came as forecast
+	doubtMemory    = 20   // answers over which it is a mean what engines say of their caches
+	missesInARow   = 5    // so many prompts in a row of which nothing is found: the cache is empty
+	missShare      = 0.1  // of what should be there is nothing
+	missTokens     = 500  // what should be there at least
+	answerPrior    = 0.5  // share of an answer that is thought to be found again
+	outlookSpan    = 50   // requests of each deployment over which an Outlook is a mean
+	outlookLeast   = 30   // answers before its Error is known
+	shortestGap    = 1e-3 // seconds between requests of each deployment, at the busiest
+	surelyCached   = 0.9  // of the blocks that should be there: then what is behind them says something of the answer
+	strangerMemory = 100  // conversations over which an Outlook's Strangers are a mean
+	errorMemory    = 100  // answers over which Error is a mean
+	leastForecast  = 5e-3 // seconds: below, an error is none
+	fewTokens      = 8    // an answer with fewer says little of the time between them
+	mostlyAnswer   = 0.2  // part of a whole answer's time below which it matters little whether the first token came as forecast
 )
 
 // memory is what is known about a deployment's cache. Guarded by Router.mu, but for holder, which never changes.
@@ -75,6 +79,8 @@ type outlook struct {
 	last         time.Time
 	errors       mean
 	answers      mean // share of an answer that the next turn found
+	strangers    mean // see Outlook
+	guesses      mean // share of what is guessed to be in a cache that is found there
 }
 
 func (o *outlook) requested(now time.Time, seconds float64, deployments int) {
@@ -86,7 +92,7 @@ func (o *outlook) requested(now time.Time, seconds float64, deployments int) {
 }
 
 func (o *outlook) of(deployments int) Outlook {
-	x := Outlook{Prefill: o.prefill.value}
+	x := Outlook{Prefill: o.prefill.value, Strangers: o.strangers.value}
 	if o.gap.n > 0 {
 		x.Rate = 1 / max(o.gap.value*float64(deployments), shortestGap)
 	}
@@ -109,21 +115,23 @@ type charge struct {
 	elsewhere   float64 // seconds to the first token that were forecast where it would come soonest, of the others; 0 = none could be chosen
 	took        float64 // seconds that the prompt took, from when its turn came; 0 = not known
 	blocks      float64 // tokens of the prompt that the cache should hold,
+	guess       float64 // that it may hold, if the turn before was served there
 	answer      float64 // and tokens behind them that it should hold if they are the answer to them
+	begun       uint32  // ordinal among the first prompts of conversations; 0 = it is none
 	blockTokens float64 // of one hash of the prompt
 }
 
 // match looks a prompt up in the index, before Router.mu is held.
 func (r *Router) match(q *Query, scratch []prefix.Match) {
 	if len(q.Facts.Prefix) > 0 {
-		q.matches = r.index.Match(q.Facts.Prefix, scratch)
+		q.matches = r.index.Match(q.Facts.Prefix, scratch, &q.began)
 	}
 }
 
 // remember tells the index where a prompt went.
 func (r *Router) remember(l *Lease) {
 	if f := l.facts; len(f.Prefix) > 0 {
-		r.index.Insert(l.engine.memory.holder, f.Prefix, l.expected, int(math.Ceil(float64(l.expected)/l.charge.blockTokens)))
+		r.index.Insert(l.engine.memory.holder, f.Prefix, l.expected, int(math.Ceil(float64(l.expected)/l.charge.blockTokens)), l.charge.begun)
 	}
 }
 
@@ -141,7 +149,7 @@ func (r *Router) sized(blockBytes int) {
 // forecast says what is to be expected of a deployment.
 func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, output int) charge {
 	n := m.node
-	c := charge{prompt: prompt, ahead: n.line.ahead(now), idle: n.line.idle(now), blockTokens: float64(q.Facts.PrefixBytes) / p.stats.textPerToken()}
+	c := charge{prompt: prompt, ahead: n.line.ahead(now), idle: n.line.idle(now), blockTokens: float64(q.Facts.PrefixBytes) / p.stats.prefixPerToken(q.Facts, prompt)}
 	o := n.hint.others(now, cmp.Or(n.line.prompt.value, p.stats.outlook.prefill.value))
 	c.idle = c.idle && o.wait == 0
 	c.Answers = max(0, n.running-n.line.waiting) + int(math.Round(o.answers))
@@ -155,19 +163,14 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c.load, room = n.loading(now, c.Answers, output, c.Token)
 	c.Load = c.load + room
 	c.Wait = c.ahead*n.line.part() + c.Others + c.Load
-	if n.memory.holder < len(q.matches) {
-		found, most := q.matches[n.memory.holder], float64(max(prompt-1, 0)) // an engine always computes the last token
-		c.blocks = min(float64(found.Blocks)*c.blockTokens, most)
-		c.answer = min(float64(found.Answer), most-c.blocks)
-		again := answerPrior
-		if a := &p.stats.outlook.answers; a.n > 0 {
-			again = a.value
-		}
-		c.Cached = int((1 - n.memory.doubt) * (c.blocks + again*c.answer))
-	}
+	c.recall(r, p, m, q)
 	n.speed.begin(prefill, &p.stats.speed)
 	x = featuresOf(prompt-c.Cached, prompt, c.Answers)
 	c.Prefill = n.speed.of(now, &x)
+	if common := int(float64(p.common(q)) * c.blockTokens); common > c.Cached {
+		x = featuresOf(max(prompt-common, 0), prompt, c.Answers)
+		c.Common = max(c.Prefill-n.speed.of(now, &x), 0)
+	}
 	if t := n.memory.tokens; t > 0 {
 		c.Fill = min(float64(n.held+prompt+output)/float64(t)+o.fill, 1)
 	}
@@ -204,7 +207,15 @@ func (l *Lease) join(now time.Time, q *Query) {
 	if q.Facts.Stream { // of another, nobody sees when the prompt is done
 		l.charge.seconds = seconds
 	}
-	l.pool.stats.outlook.requested(now, l.charge.Prefill, len(l.pool.members))
+	o := &l.pool.stats.outlook
+	o.requested(now, l.charge.Prefill, len(l.pool.members))
+	if t := &q.Facts.Turns; t.Past[0].Hash != 0 {
+		unknown := 0.0
+		if t.stranger(l.pool) {
+			unknown = 1
+		}
+		o.strangers.addOf(unknown, strangerMemory)
+	}
 }
 
 // leave takes it out of the line.
@@ -274,10 +285,14 @@ func (l *Lease) learnPace(now time.Time, seconds float64, sure bool) {
 // reveal learns from what an engine says it found in its cache.
 func (l *Lease) reveal(o *Outcome) {
 	c, m := &l.charge, &l.engine.memory
-	if !o.Reported || o.InputTokens == 0 || c.blocks == 0 {
+	if !o.Reported || o.InputTokens == 0 {
 		return
 	}
 	cached := float64(bounded(o.CachedTokens))
+	l.pool.stats.outlook.guessed(c, cached)
+	if c.blocks == 0 {
+		return
+	}
 	m.doubt += (1 - min(cached/c.blocks, 1) - m.doubt) / doubtMemory
 	switch {
 	case c.blocks < missTokens: // a block more or less says nothing

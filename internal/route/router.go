@@ -45,6 +45,7 @@ type Router struct {
 	calm       bool    // nothing is the matter with any breaker of those who are eligible, nor was lately
 	part       *member // see apportion
 	home       Home    // see stay
+	past       past    // see remembered
 	round      Round
 	soonest    time.Duration // until a limit per minute has room for who was looked at last, 0 = none has to be waited for
 	timely     int           // waiters with a deadline
@@ -402,6 +403,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 // rank returns which of r.eligible is to be chosen, ahead or else by the strategy, and the run that it belongs to.
 func (r *Router) rank(now time.Time, p *pool, q *Query, prompt, output int, ahead *member, kept bool) (int, *run) {
 	r.charges = r.charges[:0]
+	r.remembered(p, q)
 	if p.foresees {
 		for i, m := range r.eligible {
 			r.charges = append(r.charges, r.forecast(now, p, m, q, prompt, output))
@@ -499,6 +501,11 @@ func (r *Router) reserve(now time.Time, p *pool, q *Query, chosen, prompt, outpu
 	n.totals.Picks++
 	if p.stats.sessions.at(q.Facts.Session) == nil { // the others of a burst go where its first one went
 		l.keepSession()
+	}
+	l.keepEnd()
+	if t := &q.Facts.Turns; t.End != 0 && t.Past[0].Hash == 0 {
+		p.stats.begun++
+		l.charge.begun = p.stats.begun
 	}
 	return l
 }

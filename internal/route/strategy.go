@@ -68,7 +68,7 @@ type Term struct {
 const Always = time.Duration(math.MaxInt64)
 
 // MaxTerms is the most terms one strategy may note per candidate.
-const MaxTerms = 6
+const MaxTerms = 7
 
 // Score is the sum of the terms, and whether there are any.
 func (c *Candidate) Score() (float64, bool) {

@@ -92,7 +92,7 @@ func (f *Fleet) begin(c *client, b *balancer) {
 	c.at, c.dials, c.waiting = b, 0, false
 	c.facts = route.Facts{
 		ID: strconv.Itoa(f.ordinal), Seed: r.Seed, Model: f.asked(c), API: "chat", Tenant: r.Tenant, Arrived: wall(f.now), Stream: f.o.Stream,
-		PromptBytes: f.promptBytes(r), Prefix: r.Prompt, PrefixBytes: f.prefixBytes(r), Text: r.Seed, Session: r.Session,
+		PromptBytes: f.promptBytes(r), Prefix: r.Prompt, PrefixBytes: f.prefixBytes(r), Turns: f.turns(r), Text: r.Seed, Session: r.Session,
 	}
 	if seen := r.Recorded; seen != nil {
 		c.facts.API, c.facts.Stream, c.facts.MaxOutput = seen.API, seen.Stream, seen.MaxOutput
@@ -111,6 +111,19 @@ func (f *Fleet) prefixBytes(r *Request) int {
 		ratio = m
 	}
 	return int(math.Round(ratio * float64(r.BlockTokens)))
+}
+
+// turns is where the answers in the request's prompt stand, in bytes of its text.
+func (f *Fleet) turns(r *Request) route.Turns {
+	t := r.Turns
+	if r.BlockTokens > 0 {
+		ratio := float64(f.prefixBytes(r)) / float64(r.BlockTokens)
+		for i := range t.Past {
+			p := &t.Past[i]
+			p.Rest, p.Answer = int32(float64(p.Rest)*ratio), int32(float64(p.Answer)*ratio)
+		}
+	}
+	return t
 }
 
 func (f *Fleet) promptBytes(r *Request) int {

@@ -127,7 +127,7 @@ func (k *dialogues) replayed(t *testing.T) float64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		chain := prompt.AppendPrefix(nil, "tenant", r.Model)
+		chain, _ := prompt.AppendPrefix(nil, "tenant", r.Model)
 		for i := range chain {
 			chain[i] >>= 64 - trace.HashBits
 		}

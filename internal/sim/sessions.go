@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"evenkeel/internal/route"
 )
 
 // SessionOptions describe conversations: each turn's prompt is all that was said before and a new question.
@@ -37,9 +39,10 @@ type Sessions struct {
 type talk struct {
 	at     float64 // of the next turn, in seconds
 	id     uint64
-	turns  int      // left
-	tokens int      // said so far
-	chain  []uint64 // hashes of its full blocks
+	turns  int         // left
+	tokens int         // said so far
+	chain  []uint64    // hashes of its full blocks
+	said   route.Turns // what the next prompt has of them
 }
 
 type talks []*talk
@@ -109,8 +112,15 @@ func (s *Sessions) Next(r *Request) bool {
 	t.extend(prompt, s.o.Block, key)
 	asked := len(t.chain)
 	t.extend(prompt+answer, s.o.Block, key)
+	t.said.End = mix(key + uint64(prompt))
+	if t.said.Opening == 0 {
+		t.said.Opening = t.said.End
+	}
+	turns := t.said
+	copy(t.said.Past[1:], t.said.Past[:])
+	t.said.Past[0] = route.Turn{Hash: t.said.End, Blocks: int32(asked), Rest: int32(prompt % s.o.Block), Answer: int32(answer)}
 	*r = Request{
-		At: seconds(t.at), Session: t.id, PromptTokens: prompt, OutputTokens: answer, BlockTokens: s.o.Block,
+		At: seconds(t.at), Session: t.id, PromptTokens: prompt, OutputTokens: answer, BlockTokens: s.o.Block, Turns: turns,
 		Prompt: t.chain[:asked:asked], Output: t.chain[asked:len(t.chain):len(t.chain)],
 	}
 	t.tokens = prompt + answer

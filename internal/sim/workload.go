@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"evenkeel/internal/route"
 	"evenkeel/internal/trace"
 )
 
@@ -21,6 +22,7 @@ type Request struct {
 	BlockTokens  int           // tokens of a block, 0 = nothing is known of prefixes
 	Prompt       []uint64      // hash chain of the prompt's whole blocks
 	Output       []uint64      // how the chain goes on once the answer is part of the next prompt
+	Turns        route.Turns   // where the answers in the prompt stand: Rest and Answer are in tokens
 	Work         time.Duration // for a Queue: mean time of service at speed 1
 	Recorded     *trace.Entry  // what became of it when it was recorded; nil = nothing is known. It is read-only
 }

@@ -78,6 +78,9 @@ func (s predictedWait) Pick(r *route.Round) int {
 		}
 		others := externality(r, c)
 		add("first_token_seconds", untilFirst(c)/c.Weight)
+		if c.Forecast.Common > 0 {
+			add("common_seconds", -c.Forecast.Common/c.Weight)
+		}
 		if last {
 			add("answer_seconds", answering(r, c)/c.Weight)
 			others += crowding(r, c)
@@ -93,15 +96,22 @@ func (s predictedWait) Pick(r *route.Round) int {
 		return score
 	})
 	c := &r.Candidates[best]
-	own := c.Forecast.Prefill
+	prompt := c.Forecast.Prefill - c.Forecast.Common
+	own := prompt
 	if last {
 		own += answering(r, c)
 	}
-	return s.amongEquals(r, best, (leastApart+speedError*own)/c.Weight)
+	// What the turns to come will not have to do again is worth more the more of them come through balancers that know nothing of this one.
+	shared := r.Outlook.Strangers * prompt
+	return s.amongEquals(r, best, (leastApart+speedError*own+shared)/c.Weight)
 }
 
-// amongEquals draws by weight among the best and those that are worse by no more than so many seconds.
+// amongEquals chooses among the best and those that are worse by no more than so many seconds: for a conversation who comes first in the order
+// that it has at all balancers, else by a draw by weight.
 func (predictedWait) amongEquals(r *route.Round, best int, within float64) int {
+	if r.Facts.Turns.Opening != 0 {
+		return r.Near(best, within)
+	}
 	lowest, _ := r.Candidates[best].Score()
 	total := 0.0
 	for i := range r.Candidates {
