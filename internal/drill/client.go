@@ -26,7 +26,8 @@ type request struct {
 	model  string            // default that of the bench
 	stream bool              //
 	tokens int               // most output tokens; default 8
-	prompt string            // default one that differs from request to request
+	prompt string            // default one that differs from request to request,
+	long   int               // and has so many bytes at least
 	body   []byte            // instead of all that
 	header map[string]string //
 	copy   io.Writer         // if set, takes the body of the answer as it came
@@ -47,6 +48,7 @@ func (r *request) text() []byte {
 	prompt := r.prompt
 	if prompt == "" {
 		prompt = fmt.Sprintf("request %d of the drill", serial.Add(1))
+		prompt += strings.Repeat(".", max(r.long-len(prompt), 0))
 	}
 	c := settings{"model": r.model, "max_tokens": r.tokens, "messages": []settings{{"role": "user", "content": prompt}}}
 	if r.tokens == 0 {

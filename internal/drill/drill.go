@@ -54,7 +54,7 @@ type off struct {
 
 // Rows returns the list in order.
 func Rows() []Row {
-	all := slices.Concat(connectRows, errorRows, streamRows, clientRows, healthRows, overloadRows, lifecycleRows, networkRows)
+	all := slices.Concat(connectRows, errorRows, streamRows, clientRows, healthRows, overloadRows, lifecycleRows, networkRows, forecastRows)
 	slices.SortStableFunc(all, func(a, b Row) int { return cmp.Compare(a.number(), b.number()) })
 	return all
 }

@@ -110,7 +110,7 @@ func always500(_ context.Context, b *Bench) (Measured, error) {
 
 func sinkhole(_ context.Context, b *Bench) (Measured, error) {
 	worst := ""
-	for _, strategy := range []string{"least_tokens", "p2c_ewma"} {
+	for _, strategy := range []string{"predicted_wait", "least_tokens", "p2c_ewma"} {
 		s := b.scene()
 		found, err := s.sinkhole(strategy)
 		if err == nil {
