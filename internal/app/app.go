@@ -89,6 +89,9 @@ func New(c *config.Config, o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	if prefixes == nil {
+		prefixes = prefixKey(c)
+	}
 	a.trace = trace
 	metrics, err := telemetry.New(telemetry.Options{
 		View:     func() route.View { return a.router.View(time.Now()) },

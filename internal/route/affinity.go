@@ -65,14 +65,17 @@ func (r *Router) stay(now time.Time, p *pool, q *Query, prompt, output int) bool
 			}
 		}
 	}
-	if p.affinity.Mode != PrefixAffinity || len(q.matches) == 0 {
+	if p.affinity.Mode != PrefixAffinity {
 		return false
 	}
-	common := p.common(q)
+	if r.turnBefore(p, q); len(q.matches) == 0 && r.past.at == nil {
+		return false
+	}
+	common := p.commonText(q)
 	longest := common
 	for i := range r.verdicts {
 		if r.verdicts[i].cut == CutNone {
-			longest = max(longest, p.members[i].blocks(q))
+			longest = max(longest, r.textAt(&p.members[i], q))
 		}
 	}
 	if p.held(q, longest, common, prompt) < leastHeld {
@@ -80,7 +83,7 @@ func (r *Router) stay(now time.Time, p *pool, q *Query, prompt, output int) bool
 	}
 	out := r.home
 	r.home = Home{By: "prefix"}
-	kept := r.stayAt(now, p, q, prompt, output, func(i int) bool { return p.members[i].blocks(q) == longest })
+	kept := r.stayAt(now, p, q, prompt, output, func(i int) bool { return r.textAt(&p.members[i], q) == longest })
 	if r.home.Deployment == "" {
 		r.home = out
 	}
@@ -95,10 +98,25 @@ func (m *member) blocks(q *Query) int32 {
 	return 0
 }
 
-// held is the part of a prompt that so many blocks are, both without those that are common.
-func (p *pool) held(q *Query, blocks, common int32, prompt int) float64 {
-	tokens := float64(q.Facts.PrefixBytes) / p.stats.prefixPerToken(q.Facts, prompt)
-	return min(float64(blocks-common)*tokens/max(float64(prompt)-float64(common)*tokens, 1), 1)
+// textAt is how many bytes of a prompt's text a member is thought to have.
+func (r *Router) textAt(m *member, q *Query) float64 {
+	blocks, t := m.blocks(q), &r.past.turn
+	text := float64(blocks) * float64(q.Facts.PrefixBytes)
+	if r.past.at == m.node && blocks >= t.Blocks {
+		text = max(text, t.text(q.Facts.PrefixBytes)+float64(t.Answer))
+	}
+	return text
+}
+
+// commonText is how many bytes of a prompt's text are common.
+func (p *pool) commonText(q *Query) float64 {
+	return float64(p.common(q)) * float64(q.Facts.PrefixBytes)
+}
+
+// held is the part of a prompt that so many bytes of its text are, both without those that are common.
+func (p *pool) held(q *Query, text, common float64, prompt int) float64 {
+	perToken := p.stats.prefixPerToken(q.Facts, prompt)
+	return min((text-common)/max(float64(prompt)*perToken-common, perToken), 1)
 }
 
 // stayAt is stay with homes that are known. r.home tells of the least slow one.
@@ -112,16 +130,16 @@ func (r *Router) stayAt(now time.Time, p *pool, q *Query, prompt, output int, at
 			weight += p.members[i].dep.Weight
 		}
 	}
-	by, kept, gone, common := r.home.By, 0, 0, int32(0)
+	by, kept, gone, common := r.home.By, 0, 0, 0.0
 	if by == "prefix" {
-		common = p.common(q)
+		common = p.commonText(q)
 	}
 	for i := range r.verdicts {
 		m := &p.members[i]
 		if r.verdicts[i].cut != CutNone || !at(i) {
 			continue
 		}
-		h := Home{By: by, Deployment: m.dep.ID, Share: (1 - m.node.memory.doubt) * p.held(q, m.blocks(q), common, prompt)}
+		h := Home{By: by, Deployment: m.dep.ID, Share: (1 - m.node.memory.doubt) * p.held(q, r.textAt(m, q), common, prompt)}
 		if by == "prefix" && h.Share < leastHeld { // its cache does not keep what it is given
 			continue
 		}

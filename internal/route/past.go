@@ -16,17 +16,21 @@ type past struct {
 	guess *node // where the last one may have been, nil = it is known, or there was none
 }
 
-// remembered looks up the turns before a request's, for those who are eligible.
-func (r *Router) remembered(p *pool, q *Query) {
+// turnBefore looks up where the last turn before a request's was served.
+func (r *Router) turnBefore(p *pool, q *Query) {
 	r.past = past{}
-	t := &q.Facts.Turns
-	for i := range t.Past {
-		if n := p.stats.ends.at(t.Past[i].Hash); n != nil {
-			r.past.turn, r.past.at = t.Past[i], n
-			break
+	for _, t := range q.Facts.Turns.Past {
+		if n := p.stats.ends.at(t.Hash); n != nil {
+			r.past.turn, r.past.at = t, n
+			return
 		}
 	}
-	if !t.stranger(p) {
+}
+
+// remembered does so, and guesses where it is not known, among those who are eligible.
+func (r *Router) remembered(p *pool, q *Query) {
+	t := &q.Facts.Turns
+	if r.turnBefore(p, q); !t.stranger(p) {
 		return
 	}
 	most := 0.0

@@ -254,6 +254,31 @@ func TestCommonBeginningsAreNoHome(t *testing.T) {
 	}
 }
 
+// TestShortTurnsStay: conversations that fill no block, or none beyond what is common, go on where the turn before was.
+func TestShortTurnsStay(t *testing.T) {
+	for _, system := range [][]uint64{nil, chain(1, 20, 20)} {
+		w := newTown(t, 4, Affinity{Mode: PrefixAffinity})
+		serve := func(turns Turns) string {
+			w.seed++
+			turns.Text += 380 * len(system)
+			l := mustPick(t, w.Router, w.now, Query{Model: "m", Facts: &Facts{
+				Model: "m", Seed: w.seed, Stream: true, PromptBytes: turns.Text, MaxOutput: 10, Prefix: system, PrefixBytes: 380, Turns: turns,
+			}})
+			w.now = w.now.Add(time.Second)
+			w.answer(l, 100*time.Millisecond)
+			return l.Deployment().Endpoint
+		}
+		for talk := range uint64(60) {
+			id := talk*100 + 1
+			home := serve(said(id, id, 100))
+			again := serve(said(id, id+1, 350, Turn{Hash: id, Blocks: int32(len(system)), Rest: 100, Answer: 150}))
+			if talk >= fewAlike && again != home {
+				t.Errorf("after %d blocks talk %d began at %s and goes on at %s", len(system), talk, home, again)
+			}
+		}
+	}
+}
+
 // fewAlike conversations have to begin before how they do is common.
 const fewAlike = 3
 

@@ -45,7 +45,7 @@ type Router struct {
 	calm       bool    // nothing is the matter with any breaker of those who are eligible, nor was lately
 	part       *member // see apportion
 	home       Home    // see stay
-	past       past    // see remembered
+	past       past    // see turnBefore
 	round      Round
 	soonest    time.Duration // until a limit per minute has room for who was looked at last, 0 = none has to be waited for
 	timely     int           // waiters with a deadline

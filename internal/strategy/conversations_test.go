@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"testing"
+	"time"
 
 	"evenkeel/internal/route"
 )
@@ -50,5 +51,32 @@ func TestPredictedWaitSharesWhatIsCommon(t *testing.T) {
 	}
 	if terms := r.Candidates[1].Noted(); terms[1] != (route.Term{Name: "common_seconds", Value: -2.9}) {
 		t.Errorf("terms %v", terms)
+	}
+}
+
+// TestConversationsRecompute: what was chosen for a conversation follows from its decision and from how it began.
+func TestConversationsRecompute(t *testing.T) {
+	s, c := build(t, "predicted_wait"), newClient(t, build1(t, "predicted_wait", equal(5)...))
+	chosen := map[string]bool{}
+	for talk := range uint64(60) {
+		id := talk*0x9e3779b97f4a7c15 + 1
+		turns := route.Turns{Opening: id, End: id}
+		for turn := range uint64(3) {
+			f := route.Facts{PromptBytes: 4000, MaxOutput: 100, Stream: true, PrefixBytes: 256, Turns: turns}
+			l := c.ask(f)
+			d := l.Decision()
+			if got := d.Recompute(s, &route.Facts{Stream: true, Turns: route.Turns{Opening: id}}); got != d.Chosen {
+				t.Fatalf("turn %d of %d went to %s, recomputed %s", turn, talk, d.Chosen, got)
+			}
+			chosen[d.Chosen] = true
+			l.FirstToken(c.now)
+			l.Done(c.now, route.Outcome{Verdict: route.Success, Answered: true, TTFT: 100 * time.Millisecond, Reported: true, InputTokens: 1000, OutputTokens: 100})
+			turns.Past[0] = route.Turn{Hash: id + 10*turn, Rest: 900, Answer: 100} // of the second, nobody here knows the one before
+			turns.End = id + 20*turn
+			c.now = c.now.Add(time.Second)
+		}
+	}
+	if len(chosen) != 5 {
+		t.Errorf("only %v were chosen", chosen)
 	}
 }
