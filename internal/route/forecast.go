@@ -154,7 +154,7 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c.idle = c.idle && o.wait == 0
 	c.Answers = max(0, n.running-n.line.waiting) + int(math.Round(o.answers))
 	c.Others = o.wait
-	n.decode.begin(decode, &p.stats.decode)
+	n.decode.begin(now, decode, &p.stats.decode)
 	c.beside = n.running + int(math.Round(o.answers))
 	x := beside(c.beside)
 	c.Token = n.decode.of(now, &x)
@@ -164,7 +164,7 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 	c.Load = c.load + room
 	c.Wait = c.ahead*n.line.part() + c.Others + c.Load
 	c.recall(r, p, m, q)
-	n.speed.begin(prefill, &p.stats.speed)
+	n.speed.begin(now, prefill, &p.stats.speed)
 	x = featuresOf(prompt-c.Cached, prompt, c.Answers)
 	c.Prefill = n.speed.of(now, &x)
 	if common := int(float64(p.common(q)) * c.blockTokens); common > c.Cached {

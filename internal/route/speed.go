@@ -22,6 +22,8 @@ const (
 	levelMemory   = 20  // samples after which all is faster or slower than the least squares say
 	levelPrior    = 4   // samples that say it is as before
 	levelHalfLife = 20  // seconds without news
+	seenHalfLife  = 30  // seconds without news, after which a deployment's samples count half against the fleet's
+	newsEvery     = 5   // seconds: who is asked as often forgets nothing
 	besideOthers  = 0.1 // weight of a prompt that was not alone: engines batch, so that it looks cheaper the longer the line is
 	sampleFloor   = 0.02
 	outlierAfter  = 30  // samples
@@ -79,7 +81,7 @@ func assume(fleet float64, examples ...example) *law {
 	}
 	var s speed
 	for range 100 {
-		s.solve(&l, &s.seen, 0, 1)
+		s.solve(&l, 1, &s.seen, 0, 1)
 	}
 	l.theta = s.theta
 	return &l
@@ -104,6 +106,7 @@ type speed struct {
 	theta         features
 	actual, hoped float64 // of late, in seconds of the least squares
 	count         int
+	last          int       // of a deployment: the fleet's count when it was heard of last
 	known         int       // of a deployment: the fleet's count when its theta was made
 	scale         mean      // of a fleet: the logarithm of what was seen over what is assumed
 	at            time.Time // of the last sample
@@ -114,7 +117,7 @@ type speed struct {
 }
 
 // begin gives a deployment what is known of the fleet.
-func (s *speed) begin(l *law, fleet *speed) {
+func (s *speed) begin(now time.Time, l *law, fleet *speed) {
 	if fleet.count == 0 {
 		fleet.theta = l.theta
 	}
@@ -122,14 +125,18 @@ func (s *speed) begin(l *law, fleet *speed) {
 	case s.count == 0:
 		s.theta = fleet.theta
 	case fleet.count-s.known > min(refreshAfter, fleet.count/4): // of who is hardly ever asked, it knows more by now
-		s.follow(l, fleet)
+		s.follow(now, l, fleet)
 	}
 }
 
 // follow makes the least squares of a deployment anew, with what the fleet knows now.
-func (s *speed) follow(l *law, fleet *speed) {
+func (s *speed) follow(now time.Time, l *law, fleet *speed) {
 	s.known = fleet.count
-	s.solve(l, &fleet.seen, l.fleet/max(fleet.seen.n, l.fleet), fleet.scaled())
+	own := 1.0
+	if fleet.count-s.last >= refreshAfter { // else who was slow once would not be asked again
+		own = math.Exp2(-max(now.Sub(s.at).Seconds()-newsEvery, 0) / seenHalfLife)
+	}
+	s.solve(l, own, &fleet.seen, l.fleet/max(fleet.seen.n, l.fleet), fleet.scaled())
 }
 
 // scaled is how much slower than assumed a fleet is.
@@ -166,7 +173,8 @@ func (s *speed) level(now time.Time) float64 {
 
 // learn takes what a prompt took.
 func (s *speed) learn(now time.Time, l *law, fleet *speed, x *features, seconds float64, alone bool) {
-	s.begin(l, fleet)
+	s.fade(now, fleet)
+	s.begin(now, l, fleet)
 	expected := s.of(now, x)
 	if s.count >= outlierAfter {
 		seconds = min(seconds, outlier*max(expected, sampleFloor))
@@ -182,27 +190,52 @@ func (s *speed) learn(now time.Time, l *law, fleet *speed, x *features, seconds 
 	fleet.seen.add(x, seconds, weight, part, 1-part/fleetMemory)
 	keep := 1 - part/levelMemory
 	fleet.scale.addOf(math.Log(seconds/l.theta.times(x)), scaleMemory)
-	fleet.solve(l, &fleet.seen, 0, fleet.scaled())
+	fleet.solve(l, 1, &fleet.seen, 0, fleet.scaled())
 	if s.count == 1 {
 		s.actual, s.hoped = levelPrior*expected, levelPrior*expected
 	}
 	s.actual, s.hoped, s.at = keep*s.actual+part*seconds, keep*s.hoped+part*s.raw(x), now
 	s.lately.now = time.Time{}
-	s.follow(l, fleet)
+	s.follow(now, l, fleet)
 }
 
-// solve makes the least squares anew, of its samples, those of the others with a weight, and those of the law, whose seconds are
+// fade forgets what is old once news comes: without that, one answer from who was slow long ago would make all of it true again.
+// Where all are asked rarely, nothing is.
+func (s *speed) fade(now time.Time, fleet *speed) {
+	asked := fleet.count - s.last
+	s.last = fleet.count + 1
+	age := now.Sub(s.at).Seconds() - newsEvery
+	if s.count == 0 || age <= 0 || asked < refreshAfter {
+		return
+	}
+	if s.hoped > 0 {
+		keep := math.Exp2(-age / levelHalfLife)
+		ratio := s.level(now)
+		s.hoped *= keep
+		s.actual = ratio * s.hoped
+	}
+	keep := math.Exp2(-age / seenHalfLife)
+	for i := range s.seen.xx {
+		for j := range s.seen.xx[i] {
+			s.seen.xx[i][j] *= keep
+		}
+		s.seen.xy[i] *= keep
+	}
+	s.seen.n *= keep
+}
+
+// solve makes the least squares anew, of its samples and those of the others, each with a weight, and those of the law, whose seconds are
 // scaled: sweeps of coordinate descent, which begin where the last ones ended.
-func (s *speed) solve(l *law, other *samples, weight, scale float64) {
+func (s *speed) solve(l *law, own float64, other *samples, weight, scale float64) {
 	for range sweeps {
 		for i := range s.theta {
-			xy := s.seen.xy[i] + weight*other.xy[i] + scale*l.xy[i]
+			xy := own*s.seen.xy[i] + weight*other.xy[i] + scale*l.xy[i]
 			for j := range s.theta {
 				if j != i {
-					xy -= (s.seen.xx[i][j] + weight*other.xx[i][j] + l.xx[i][j]) * s.theta[j]
+					xy -= (own*s.seen.xx[i][j] + weight*other.xx[i][j] + l.xx[i][j]) * s.theta[j]
 				}
 			}
-			s.theta[i] = max(0, xy/(s.seen.xx[i][i]+weight*other.xx[i][i]+l.xx[i][i]))
+			s.theta[i] = max(0, xy/(own*s.seen.xx[i][i]+weight*other.xx[i][i]+l.xx[i][i]))
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestSpeedIsLearned(t *testing.T) {
 		t.Errorf("after 400 prompts a forecast is %.0f %% off", 100*e)
 	}
 	other := speed{}
-	other.begin(prefill, &fleet)
+	other.begin(now, prefill, &fleet)
 	if e := off(&other, 1); e > 0.2 {
 		t.Errorf("who has shown nothing is taken to be as fast as the fleet: %.0f %% off", 100*e)
 	}
@@ -59,7 +59,7 @@ func TestSpeedIsLearned(t *testing.T) {
 // TestSpeedBeforeAnything is known: something finite and above zero, more for larger prompts.
 func TestSpeedBeforeAnything(t *testing.T) {
 	var s, fleet speed
-	s.begin(prefill, &fleet)
+	s.begin(start, prefill, &fleet)
 	last := 0.0
 	for _, n := range []int{1, 100, 10_000, 200_000} {
 		x := featuresOf(n, n, 0)
@@ -105,7 +105,7 @@ func TestWhoIsHardlyAskedFollowsTheFleet(t *testing.T) {
 			busy.learn(start.Add(time.Duration(i)*time.Second), l, &fleet, &x, 0.0007, false)
 		}
 		later := start.Add(time.Hour)
-		rare.begin(l, &fleet)
+		rare.begin(later, l, &fleet)
 		if a, b := rare.of(later, &x), busy.of(later, &x); a > 1.5*b || b > 1.5*a {
 			t.Errorf("who answered once is to take %v s, the others %v", a, b)
 		}

@@ -52,12 +52,16 @@ func TestTwoBalancers(t *testing.T) {
 	}
 	f("least_tokens", 16, 1.1)
 	f("least_tokens", 4, 1.1)
+	f("predicted_wait", 16, 1.1)
 	f("p2c_ewma", 16, 1.1)
 	f("p2c_ewma", 4, 1.4)
 	// An engine that serves one after the other makes a request wait for the one that the other balancer has sent there,
 	// which nobody could see.
 	f("least_tokens", 1, 2.1)
 	f("p2c_ewma", 1, 1.5)
+	// It forecasts prompts, and a slot is taken until the answer ends.
+	f("predicted_wait", 4, 2.1)
+	f("predicted_wait", 1, 1.5)
 }
 
 // TestQueueIsNotSlow: behind one balancer the wait for a turn, which is many times what a first token takes alone, must not

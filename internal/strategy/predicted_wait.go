@@ -60,7 +60,7 @@ func (s predictedWait) Holds(o *route.Outlook) bool { return s.Hold && o.Error <
 // alike the one that looks a little faster would get everything as long as there is little to do, and nobody would see how the others are.
 const (
 	leastApart = 1e-3 // seconds
-	speedError = 0.1  // of what the prompt takes, and the answer if it counts
+	speedError = 0.1  // of what the prompt takes and costs others, and of the answer if it counts
 )
 
 const mostError = 1.8 // times to the first token that are six times as long or as short as forecast
@@ -97,7 +97,7 @@ func (s predictedWait) Pick(r *route.Round) int {
 	})
 	c := &r.Candidates[best]
 	prompt := c.Forecast.Prefill - c.Forecast.Common
-	own := prompt
+	own := prompt + externality(r, c)
 	if last {
 		own += answering(r, c)
 	}

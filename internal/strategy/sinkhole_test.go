@@ -42,7 +42,7 @@ func TestPartOfASinkhole(t *testing.T) {
 		}
 		most := 1.1
 		switch e.name {
-		case "least_connections", "least_tokens", "p2c_ewma":
+		case "least_connections", "least_tokens", "p2c_ewma", "predicted_wait":
 			most = 0.4
 		}
 		for _, n := range []int{4, 20} {

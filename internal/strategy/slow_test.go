@@ -71,9 +71,37 @@ func TestTenTimesSlowerByP2C(t *testing.T) {
 	})
 }
 
+// TestTenTimesSlowerByForecasts is the same for the default strategy: who was slow is forgotten to be, after a while without news.
+func TestTenTimesSlowerByForecasts(t *testing.T) {
+	for _, streamed := range []bool{true, false} {
+		each(t, []string{"predicted_wait"}, []int{4, 10}, func(t *testing.T, strategy string, n int, seed uint64) {
+			f := newFarm(t, strategy, n, 1, 20, seed)
+			if streamed {
+				f.prompt = func(f *farm) int { return 50 + f.rng.IntN(1000) }
+			}
+			f.run(time.Minute)
+			slow := f.servers["e0/m"]
+			slow.ttft = around(2 * time.Second)
+			f.run(30 * time.Second)
+			f.forget()
+			f.run(3 * time.Minute)
+			if part := f.part("e0/m"); part >= 0.02 {
+				t.Errorf("%d deployments, streamed %v, seed %d: slow, it gets %.2f %%, want less than 2 %%", n, streamed, seed, 100*part)
+			}
+			slow.ttft = around(200 * time.Millisecond)
+			f.run(3 * time.Minute)
+			f.forget()
+			f.run(2 * time.Minute)
+			if part := f.part("e0/m") * float64(n); part < 0.4 {
+				t.Errorf("%d deployments, streamed %v, seed %d: well again, it gets %.2f of its share", n, streamed, seed, part)
+			}
+		})
+	}
+}
+
 // TestSlowTailDegradesNobody: one answer in fifty, anywhere, that takes ten times as long is a tail and no illness.
 func TestSlowTailDegradesNobody(t *testing.T) {
-	each(t, []string{"round_robin", "least_tokens"}, []int{4, 10}, func(t *testing.T, strategy string, n int, seed uint64) {
+	each(t, []string{"round_robin", "least_tokens", "predicted_wait"}, []int{4, 10}, func(t *testing.T, strategy string, n int, seed uint64) {
 		f := newFarm(t, strategy, n, 1, 20, seed)
 		usually, sometimes := around(200*time.Millisecond), around(2*time.Second)
 		for _, s := range f.servers {
@@ -97,7 +125,7 @@ func TestSlowTailDegradesNobody(t *testing.T) {
 
 // TestAllSlow: when all become slower together, the load or the yardstick is ill, and traffic stays even.
 func TestAllSlow(t *testing.T) {
-	each(t, []string{"round_robin", "least_tokens"}, []int{2, 4}, func(t *testing.T, strategy string, n int, seed uint64) {
+	each(t, []string{"round_robin", "least_tokens", "predicted_wait"}, []int{2, 4}, func(t *testing.T, strategy string, n int, seed uint64) {
 		f := newFarm(t, strategy, n, 1, 20, seed)
 		f.run(time.Minute)
 		for _, s := range f.servers {
