@@ -312,15 +312,15 @@ func (w *world) explained(r *exchange.Record) *console.Explanation {
 func retold(e *console.Explanation, d *console.Decision) (*route.Decision, route.Facts) {
 	again := &route.Decision{
 		At: e.Arrived.Add(time.Duration(d.AtSeconds * float64(time.Second))), Epoch: d.Epoch, Seed: d.Seed, Draw: d.Draw, Model: d.Model,
-		Strategy: d.Strategy, Chosen: d.Chosen, Trial: d.Trial, Eligible: d.Eligible, RunTotal: d.RunTotal, Prompt: d.PromptTokens, Output: d.OutputTokens, Answer: d.AnswerTokens,
+		Strategy: d.Strategy, Chosen: d.Chosen, Trial: d.Trial, Eligible: d.Eligible, RunTotal: d.RunTotal, Prompt: d.PromptTokens, Output: d.OutputTokens, Answer: d.AnswerTokens, Opening: d.Opening,
 	}
 	if o := d.Outlook; o != nil {
-		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}
+		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Strangers: o.StrangersShare, Error: o.Error}
 	}
 	for _, c := range d.Candidates {
 		var forecast route.Forecast
 		if v := c.Forecast; v != nil {
-			forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
+			forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Common: v.CommonSeconds, Answers: v.Answers, Fill: v.CacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
 		}
 		healthy := route.Always
 		if c.WellSeconds != nil {

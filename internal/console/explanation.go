@@ -34,8 +34,7 @@ type Facts struct {
 	Tenant          string   `json:"tenant,omitempty"`
 	Stream          bool     `json:"stream"`
 	PromptBytes     int      `json:"prompt_bytes"`
-	PrefixBlocks    int      `json:"prefix_blocks,omitempty"`  // of text, by which prompts that begin alike are known
-	Opening         uint64   `json:"opening,string,omitempty"` // keyed hash of the conversation's prompt up to the first answer, by which balancers choose alike; as text
+	PrefixBlocks    int      `json:"prefix_blocks,omitempty"` // of text, by which prompts that begin alike are known
 	MaxOutputTokens int      `json:"max_output_tokens,omitempty"`
 	ClientRetry     int      `json:"client_retry,omitempty"`
 	Pin             string   `json:"pin,omitempty"`
@@ -80,8 +79,9 @@ type Decision struct {
 	Trial        bool        `json:"trial,omitempty"` // chosen without the strategy, to see whether it is well again
 	Panic        bool        `json:"panic,omitempty"` // so few were in use that breakers were passed over
 	Eligible     int         `json:"eligible"`
-	Outlook      *Outlook    `json:"outlook,omitempty"` // what was known of all deployments together
-	Home         *Home       `json:"home,omitempty"`    // where the session of the request, or the beginning of its prompt, was known to be
+	Opening      uint64      `json:"opening,string,omitempty"` // keyed hash of a conversation's prompt up to the first answer, by which balancers choose alike among equals; as text
+	Outlook      *Outlook    `json:"outlook,omitempty"`        // what was known of all deployments together
+	Home         *Home       `json:"home,omitempty"`           // where the session of the request, or the beginning of its prompt, was known to be
 	Candidates   []Candidate `json:"candidates"`
 	Omitted      []CutCount  `json:"omitted,omitempty"`
 }
@@ -192,7 +192,6 @@ func Explain(r *exchange.Record) *Explanation {
 		Facts: Facts{
 			Model: r.Facts.Model, API: r.Facts.API, Tenant: r.Facts.Tenant, Stream: r.Facts.Stream, PromptBytes: r.Facts.PromptBytes,
 			PrefixBlocks:    r.Blocks,
-			Opening:         r.Facts.Turns.Opening,
 			MaxOutputTokens: r.Facts.MaxOutput, ClientRetry: r.Facts.ClientRetry, Pin: r.Facts.Pin, Exclude: r.Facts.ExcludeNames,
 			Seed: r.Facts.Seed,
 		},
@@ -229,7 +228,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 		return nil
 	}
 	out := &Decision{
-		AtSeconds: d.At.Sub(arrived).Seconds(), Model: d.Model, Strategy: d.Strategy, Epoch: d.Epoch, Seed: d.Seed, Draw: d.Draw,
+		AtSeconds: d.At.Sub(arrived).Seconds(), Model: d.Model, Strategy: d.Strategy, Epoch: d.Epoch, Seed: d.Seed, Draw: d.Draw, Opening: d.Opening,
 		RunTotal: d.RunTotal, PromptTokens: d.Prompt, OutputTokens: d.Output, AnswerTokens: d.Answer, Chosen: d.Chosen, Trial: d.Trial, Panic: d.Panic, Eligible: d.Eligible,
 		Candidates: make([]Candidate, len(d.Candidates)),
 	}

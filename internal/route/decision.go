@@ -26,6 +26,7 @@ type Decision struct {
 	Eligible int    // how many candidates were eligible; they come first in Candidates
 	RunTotal int64
 	Outlook  Outlook
+	Opening  uint64 // Round.Opening
 	Home     Home
 	Prompt   int // tokens the prompt was estimated at
 	Output   int // tokens that room is kept for: the request's own limit, else the mean that was learned
@@ -55,6 +56,7 @@ func (d *Decision) Recompute(strategy Strategy, f *Facts) string {
 	facts.Seed = d.Seed
 	round := NewRound(d.At, &facts, d.Draw, eligible, d.RunTotal)
 	round.Prompt, round.Output, round.Answer, round.Outlook = d.Prompt, d.Output, d.Answer, d.Outlook
+	round.Opening = d.Opening
 	return eligible[strategy.Pick(round)].ID
 }
 

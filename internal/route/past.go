@@ -114,11 +114,19 @@ func rendezvous(opening uint64, id string, weight float64) float64 {
 	return -weight / math.Log((float64(h>>11)+0.5)/(1<<53))
 }
 
+// opening is what puts equals in order; 0 if this very prompt came before: who asks the same again and again is no conversation, and would
+// always be sent to the same one.
+func (t *Turns) opening(p *pool) uint64 {
+	if p.stats.ends.at(t.End) != nil {
+		return 0
+	}
+	return t.Opening
+}
+
 // Near returns who of those that score at most so much above the candidate comes first in the order of deployments that the conversation
 // has at all balancers; the candidate itself, if the request is none. Scores must have been noted.
 func (r *Round) Near(candidate int, above float64) int {
-	opening := r.Facts.Turns.Opening
-	if opening == 0 {
+	if r.Opening == 0 {
 		return candidate
 	}
 	score, _ := r.Candidates[candidate].Score()
@@ -126,7 +134,7 @@ func (r *Round) Near(candidate int, above float64) int {
 	for i := range r.Candidates {
 		c := &r.Candidates[i]
 		if s, ok := c.Score(); ok && s <= score+above {
-			if x := rendezvous(opening, c.ID, c.Weight); x > most {
+			if x := rendezvous(r.Opening, c.ID, c.Weight); x > most {
 				best, most = i, x
 			}
 		}

@@ -156,7 +156,8 @@ func TestStrangersAreGuessed(t *testing.T) {
 func TestNear(t *testing.T) {
 	weights := map[string]float64{"a/m": 1, "b/m": 1, "c/m": 2}
 	near := func(opening uint64, above float64, ids ...string) string {
-		r := NewRound(start, &Facts{Turns: Turns{Opening: opening}}, 0, nil, 0)
+		r := NewRound(start, &Facts{}, 0, nil, 0)
+		r.Opening = opening
 		for _, id := range ids {
 			r.Candidates = append(r.Candidates, Candidate{ID: id, Weight: weights[id]})
 		}

@@ -383,7 +383,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	if ahead == nil && r.holds(now, p, &q, r.eligible[i]) {
 		d := &Decision{}
 		r.describe(d, now, p, &q, prompt, output, -1)
-		d.Outlook = r.round.Outlook
+		d.Outlook, d.Opening = r.round.Outlook, r.round.Opening
 		return nil, &Refusal{Kind: Held, Decision: d, best: r.eligible[i].node}
 	}
 	if p.foresees && ahead == nil {
@@ -391,7 +391,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	}
 	l := r.reserve(now, p, &q, i, prompt, output)
 	r.describe(l.decision, now, p, &q, prompt, output, i)
-	l.decision.Outlook, l.decision.Home = r.round.Outlook, r.home
+	l.decision.Outlook, l.decision.Opening, l.decision.Home = r.round.Outlook, r.round.Opening, r.home
 	l.decision.RunTotal, l.decision.Trial = r.round.RunTotal, ahead != nil
 	if run != nil {
 		run.picks[i]++
@@ -412,6 +412,7 @@ func (r *Router) rank(now time.Time, p *pool, q *Query, prompt, output int, ahea
 	}
 	r.round = Round{Now: now, Facts: q.Facts, Candidates: r.candidates[:len(r.eligible)], Prompt: prompt, Output: output,
 		Answer: p.stats.answerTokens(q.Facts), Outlook: p.stats.outlook.of(len(p.members))}
+	r.round.Opening = q.Facts.Turns.opening(p)
 	r.round.pcg.Seed(q.Facts.Seed, uint64(q.Draw))
 	run := p.run(r.eligible, kept)
 	if run != nil {

@@ -126,6 +126,7 @@ type Round struct {
 	Output     int         // tokens that are kept for its answer
 	Answer     int         // tokens that its answer is likely to have, at most Output
 	Outlook    Outlook
+	Opening    uint64 // of the conversation, by which equals are in order (Near); 0 = it is none, or one that was asked before
 	pcg        rand.PCG
 }
 

@@ -22,7 +22,8 @@ func TestPredictedWaitMeetsOthers(t *testing.T) {
 					{ID: "c", Weight: 1, Forecast: route.Forecast{Prefill: 1, Wait: 0.6}},
 					{ID: "d", Weight: 1, Forecast: route.Forecast{Prefill: 1, Wait: 1.2}},
 				}
-				r := route.NewRound(start, &route.Facts{Stream: true, Seed: seed, Turns: route.Turns{Opening: opening*0x9e3779b97f4a7c15 + 1}}, 0, candidates, 0)
+				r := route.NewRound(start, &route.Facts{Stream: true, Seed: seed}, 0, candidates, 0)
+				r.Opening = opening*0x9e3779b97f4a7c15 + 1
 				r.Outlook.Strangers = strangers
 				picks = append(picks, s.Pick(r))
 			}
@@ -65,7 +66,7 @@ func TestConversationsRecompute(t *testing.T) {
 			f := route.Facts{PromptBytes: 4000, MaxOutput: 100, Stream: true, PrefixBytes: 256, Turns: turns}
 			l := c.ask(f)
 			d := l.Decision()
-			if got := d.Recompute(s, &route.Facts{Stream: true, Turns: route.Turns{Opening: id}}); got != d.Chosen {
+			if got := d.Recompute(s, &route.Facts{Stream: true}); got != d.Chosen {
 				t.Fatalf("turn %d of %d went to %s, recomputed %s", turn, talk, d.Chosen, got)
 			}
 			chosen[d.Chosen] = true
@@ -78,5 +79,23 @@ func TestConversationsRecompute(t *testing.T) {
 	}
 	if len(chosen) != 5 {
 		t.Errorf("only %v were chosen", chosen)
+	}
+}
+
+// TestTheSamePromptIsNoConversation: whoever asks the same again and again, with little to do, is not always sent to the same one.
+func TestTheSamePromptIsNoConversation(t *testing.T) {
+	c := newClient(t, build1(t, "predicted_wait", equal(4)...))
+	counts := map[string]int{}
+	for range 200 {
+		l := c.ask(route.Facts{PromptBytes: 400, MaxOutput: 100, Stream: true, Turns: route.Turns{Opening: 5, End: 5}})
+		counts[l.Deployment().ID]++
+		l.FirstToken(c.now)
+		l.Done(c.now, route.Outcome{Verdict: route.Success, Answered: true, TTFT: 100 * time.Millisecond, Reported: true, InputTokens: 100, OutputTokens: 100})
+		c.now = c.now.Add(time.Second)
+	}
+	for id, n := range counts {
+		if len(counts) != 4 || n > 100 {
+			t.Errorf("%s got %d of 200: %v", id, n, counts)
+		}
 	}
 }

@@ -109,7 +109,7 @@ func (s predictedWait) Pick(r *route.Round) int {
 // amongEquals chooses among the best and those that are worse by no more than so many seconds: for a conversation who comes first in the order
 // that it has at all balancers, else by a draw by weight.
 func (predictedWait) amongEquals(r *route.Round, best int, within float64) int {
-	if r.Facts.Turns.Opening != 0 {
+	if r.Opening != 0 {
 		return r.Near(best, within)
 	}
 	lowest, _ := r.Candidates[best].Score()
