@@ -315,7 +315,7 @@ func retold(e *console.Explanation, d *console.Decision) (*route.Decision, route
 		Strategy: d.Strategy, Chosen: d.Chosen, Trial: d.Trial, Eligible: d.Eligible, RunTotal: d.RunTotal, Prompt: d.PromptTokens, Output: d.OutputTokens, Answer: d.AnswerTokens, Opening: d.Opening,
 	}
 	if o := d.Outlook; o != nil {
-		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Strangers: o.StrangersShare, Error: o.Error}
+		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Strangers: o.StrangersShare, Error: o.Error, WholeError: o.WholeError}
 	}
 	for _, c := range d.Candidates {
 		var forecast route.Forecast

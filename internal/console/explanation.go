@@ -92,6 +92,7 @@ type Outlook struct {
 	PrefillSeconds float64 `json:"prefill_seconds"`     // of a prompt, in the mean
 	StrangersShare float64 `json:"strangers_share"`     // of conversations: of these the turn before was served through another balancer
 	Error          float64 `json:"error"`               // of forecasts: the mean logarithm of what came over what was forecast, whichever way
+	WholeError     float64 `json:"whole_error,omitempty"` // likewise, of answers that were not streamed
 }
 
 // Home is where the session of a request, or the beginning of its prompt, was known to be, and whether it was kept there.
@@ -233,7 +234,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 		Candidates: make([]Candidate, len(d.Candidates)),
 	}
 	if o := d.Outlook; o != (route.Outlook{}) {
-		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Strangers), finite(o.Error)}
+		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Strangers), finite(o.Error), finite(o.WholeError)}
 	}
 	if h := d.Home; h.By != "" {
 		out.Home = &Home{h.By, h.Deployment, h.Share, finite(h.Slowdown), h.Limit, h.Left}

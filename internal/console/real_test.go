@@ -251,7 +251,7 @@ func recomputes(t *testing.T, name string, s route.Strategy) {
 		round := route.NewRound(f.now, &route.Facts{Seed: d.Seed, Stream: e.Facts.Stream}, d.Draw, field, d.RunTotal)
 		round.Prompt, round.Output, round.Answer = d.PromptTokens, d.OutputTokens, d.AnswerTokens
 		if o := d.Outlook; o != nil {
-			round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error}
+			round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error, WholeError: o.WholeError}
 		}
 		got := field[s.Pick(round)].ID
 		if got != d.Chosen {

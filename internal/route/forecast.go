@@ -33,6 +33,8 @@ type Outlook struct {
 	// Error is how far times to the first token are from what was forecast: the mean of the logarithm of their ratio, whichever way, once
 	// outlookLeast are known. Strategies should not build on forecasts that are off by much.
 	Error float64
+	// WholeError is as Error, of how long answers took that were not streamed.
+	WholeError float64
 }
 
 const (
@@ -78,6 +80,7 @@ type outlook struct {
 	gap, prefill mean
 	last         time.Time
 	errors       mean
+	wholes       mean
 	answers      mean // share of an answer that the next turn found
 	strangers    mean // see Outlook
 	guesses      mean // share of what is guessed to be in a cache that is found there
@@ -98,6 +101,9 @@ func (o *outlook) of(deployments int) Outlook {
 	}
 	if o.errors.n >= outlookLeast {
 		x.Error = o.errors.value
+	}
+	if o.wholes.n >= outlookLeast {
+		x.WholeError = o.wholes.value
 	}
 	return x
 }
@@ -270,8 +276,13 @@ func (l *Lease) compareWhole(now time.Time, o *Outcome) {
 		return
 	}
 	l.engine.line.passed(now, l.charge.joined)
+	whole, first, tokens := now.Sub(l.begun).Seconds(), l.charge.first(), l.pool.stats.answerTokens(l.facts)
+	if o.Reported {
+		tokens = bounded(o.OutputTokens)
+	}
+	expected := first + float64(tokens)*l.charge.Token
+	l.pool.stats.outlook.wholes.addOf(math.Abs(math.Log(max(whole, leastForecast)/max(expected, leastForecast))), errorMemory)
 	if o.Reported && o.OutputTokens >= fewTokens {
-		whole, first := now.Sub(l.begun).Seconds(), l.charge.first()
 		l.learnPace(now, max((whole-first)/float64(bounded(o.OutputTokens)), leastSeconds), first < mostlyAnswer*whole)
 	}
 }

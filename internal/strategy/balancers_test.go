@@ -53,21 +53,20 @@ func TestTwoBalancers(t *testing.T) {
 	f("least_tokens", 16, 1.1)
 	f("least_tokens", 4, 1.1)
 	f("predicted_wait", 16, 1.1)
+	f("predicted_wait", 4, 1.6)
 	f("p2c_ewma", 16, 1.1)
 	f("p2c_ewma", 4, 1.4)
 	// An engine that serves one after the other makes a request wait for the one that the other balancer has sent there,
 	// which nobody could see.
 	f("least_tokens", 1, 2.1)
 	f("p2c_ewma", 1, 1.5)
-	// It forecasts prompts, and a slot is taken until the answer ends.
-	f("predicted_wait", 4, 2.1)
-	f("predicted_wait", 1, 1.5)
+	f("predicted_wait", 1, 2.1)
 }
 
 // TestQueueIsNotSlow: behind one balancer the wait for a turn, which is many times what a first token takes alone, must not
 // pass for slowness. Join-the-shortest-queue at this load waits about 0.2 of the mean work.
 func TestQueueIsNotSlow(t *testing.T) {
-	for _, strategy := range []string{"least_tokens", "least_connections"} {
+	for _, strategy := range []string{"least_tokens", "least_connections", "predicted_wait"} {
 		for seed := range uint64(3) {
 			f := newFarm(t, strategy, 8, 1, 1, seed)
 			f.queues(1)

@@ -63,13 +63,25 @@ const (
 	speedError = 0.1  // of what the prompt takes and costs others, and of the answer if it counts
 )
 
-const mostError = 1.8 // times to the first token that are six times as long or as short as forecast
+const (
+	mostError = 1.8 // times to the first token that are six times as long or as short as forecast
+	// mostWholeError is of answers that were not streamed. From these little is learned where each takes a place until it ends, since nobody
+	// sees how much of the time they waited for one: then work in tokens tells better who is busy.
+	mostWholeError = 0.3
+)
 
 func (s predictedWait) Pick(r *route.Round) int {
 	if r.Outlook.Error > mostError {
 		return s.p2cEWMA.Pick(r)
 	}
 	last := s.Objective == lastToken || s.Objective == auto && !r.Facts.Stream
+	if last && !r.Facts.Stream && r.Outlook.WholeError > mostWholeError {
+		return r.Lowest(func(i int) float64 {
+			c := &r.Candidates[i]
+			own := r.Prompt - c.Forecast.Cached
+			return load(r, i, "work_tokens/weight", float64(c.Work+own), float64(own+r.Output))
+		})
+	}
 	best := r.Lowest(func(i int) float64 {
 		c, score := &r.Candidates[i], 0.0
 		add := func(term string, seconds float64) {
@@ -107,17 +119,21 @@ func (s predictedWait) Pick(r *route.Round) int {
 }
 
 // amongEquals chooses among the best and those that are worse by no more than so many seconds: for a conversation who comes first in the order
-// that it has at all balancers, else by a draw by weight.
+// that it has at all balancers, else whoever has the fewest requests for his weight, and of these by a draw by weight.
 func (predictedWait) amongEquals(r *route.Round, best int, within float64) int {
 	if r.Opening != 0 {
 		return r.Near(best, within)
 	}
 	lowest, _ := r.Candidates[best].Score()
-	total := 0.0
+	total, fewest := 0.0, math.Inf(1)
 	for i := range r.Candidates {
 		c := &r.Candidates[i]
-		if score, _ := c.Score(); score > lowest+within {
+		running := float64(c.InFlight) / c.Weight
+		if score, _ := c.Score(); score > lowest+within || running > fewest {
 			continue
+		}
+		if running < fewest {
+			total, fewest = 0, running
 		}
 		if total += c.Weight; r.Float64()*total < c.Weight {
 			best = i

@@ -178,6 +178,27 @@ func TestPredictedWaitOptions(t *testing.T) {
 	f(predictedOptions{Objective: "auto", DollarsPerSecond: math.NaN()}, "dollars_per_second NaN")
 }
 
+// TestWorkTellsWhereAnswersDoNot: of answers that are not streamed and take anything but what was forecast, work in tokens is what counts, without what is
+// cached.
+func TestWorkTellsWhereAnswersDoNot(t *testing.T) {
+	s := build(t, "predicted_wait")
+	f := func(stream bool, off float64, want int, term string) {
+		t.Helper()
+		r := route.NewRound(start, &route.Facts{Stream: stream}, 0, []route.Candidate{
+			{ID: "a", Weight: 1, Work: 2000, Forecast: route.Forecast{Prefill: 0.1}},
+			{ID: "b", Weight: 1, Work: 2500, Penalty: 0.1, Forecast: route.Forecast{Prefill: 0.2, Cached: 800}},
+			{ID: "c", Weight: 2, Work: 6000, Forecast: route.Forecast{Prefill: 0.3}},
+		}, 0)
+		r.Prompt, r.Output, r.Outlook = 1000, 100, route.Outlook{WholeError: off}
+		if i := s.Pick(r); i != want || r.Candidates[i].Noted()[0].Name != term {
+			t.Errorf("streamed %v, off by %v: %d by %v, want %d by %s", stream, off, i, r.Candidates[i].Noted(), want, term)
+		}
+	}
+	f(true, 1, 0, "first_token_seconds")
+	f(false, 0.29, 0, "first_token_seconds")
+	f(false, 0.31, 1, "work_tokens/weight") // 2500 + 1000 - 800, and 0.1 times 300 for failures, of 3000 and 3500
+}
+
 // TestLimitsPressure: requests go elsewhere before a limit per minute is used up, and not only once it is.
 func TestLimitsPressure(t *testing.T) {
 	fast, large := deployment("fast/m", 1), deployment("large/m", 1)
