@@ -13,7 +13,7 @@ import (
 // other; where the one is dear, who streams waits.
 func TestObjectivesOverSockets(t *testing.T) {
 	share := func(options string, dollars float64, stream bool) (soon int) {
-		begins := engine(t, mock.Config{Name: "begins", Models: []string{"m"}, BaseLatency: 2 * time.Millisecond, InterToken: 8 * time.Millisecond, OutputTokens: 20})
+		begins := engine(t, mock.Config{Name: "begins", Models: []string{"m"}, BaseLatency: 2 * time.Millisecond, InterToken: 16 * time.Millisecond, OutputTokens: 20})
 		writes := engine(t, mock.Config{Name: "writes", Models: []string{"m"}, BaseLatency: 50 * time.Millisecond, InterToken: time.Millisecond, OutputTokens: 20})
 		w := start(t, parse(t, fmt.Sprintf("strategy: {name: predicted_wait%s}\nendpoints: {begins: {url: %q}, writes: {url: %q}}\n"+
 			"models: {m: {providers: [{name: begins, price: {request: %v}}, {name: writes}]}}\n", options, begins.URL(), writes.URL(), dollars)))
