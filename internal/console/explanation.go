@@ -88,10 +88,10 @@ type Decision struct {
 
 // Outlook is what was known of all deployments of the model together.
 type Outlook struct {
-	Rate           float64 `json:"requests_per_second"` // for each
-	PrefillSeconds float64 `json:"prefill_seconds"`     // of a prompt, in the mean
-	StrangersShare float64 `json:"strangers_share"`     // of conversations: of these the turn before was served through another balancer
-	Error          float64 `json:"error"`               // of forecasts: the mean logarithm of what came over what was forecast, whichever way
+	Rate           float64 `json:"requests_per_second"`   // for each
+	PrefillSeconds float64 `json:"prefill_seconds"`       // of a prompt, in the mean
+	StrangersShare float64 `json:"strangers_share"`       // of conversations: of these the turn before was served through another balancer
+	Error          float64 `json:"error"`                 // of forecasts: the mean logarithm of what came over what was forecast, whichever way
 	WholeError     float64 `json:"whole_error,omitempty"` // likewise, of answers that were not streamed
 }
 
