@@ -97,5 +97,3 @@ func product(a, b int) int {
 	}
 	return a * b
 }
-
-func atMostInt32(n int) int { return min(n, math.MaxInt32) }
