@@ -130,9 +130,16 @@ func TestSlowHomesAreLeft(t *testing.T) {
 	}
 }
 
-// TestAnswersAreContinuedWhereTheyCameFrom: a request that names the answer before goes to the engine that gave it, streamed or not.
+// TestAnswersAreContinuedWhereTheyCameFrom: a request that names the answer before goes to the engine that gave it, streamed or not, whatever the
+// strategy, and whatever else names its session.
 func TestAnswersAreContinuedWhereTheyCameFrom(t *testing.T) {
-	text := "strategy: least_connections\nendpoints:\n"
+	for _, strategy := range []string{"least_connections", "predicted_wait", "round_robin"} {
+		t.Run(strategy, func(t *testing.T) { continued(t, strategy) })
+	}
+}
+
+func continued(t *testing.T, strategy string) {
+	text := "strategy: " + strategy + "\nendpoints:\n"
 	for i := range 8 {
 		text += fmt.Sprintf("  e%d: {url: %q}\n", i, engine(t, mock.Config{Name: fmt.Sprint("e", i), Models: []string{"m"}, OutputTokens: 3}).URL())
 	}
@@ -142,7 +149,7 @@ func TestAnswersAreContinuedWhereTheyCameFrom(t *testing.T) {
 	id := regexp.MustCompile(`"id": ?"(resp[^"]*)"`)
 	home, previous := "", ""
 	for turn := range 8 {
-		got := w.do(http.MethodPost, w.url+"/v1/responses", fmt.Sprintf(`{"model":"m","stream":%v,"input":"turn %d"%s}`, turn%2 == 0, turn, previous))
+		got := w.do(http.MethodPost, w.url+"/v1/responses", fmt.Sprintf(`{"model":"m","stream":%v,"prompt_cache_key":"all","input":"turn %d"%s}`, turn%2 == 0, turn, previous))
 		found := id.FindStringSubmatch(got.body)
 		if got.status != http.StatusOK || got.err != nil || found == nil {
 			t.Fatalf("%d %v %s", got.status, got.err, got.body)

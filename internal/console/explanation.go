@@ -97,7 +97,7 @@ type Outlook struct {
 
 // Home is where the session of a request, or the beginning of its prompt, was known to be, and whether it was kept there.
 type Home struct {
-	By          string  `json:"by"` // "session" or "prefix"
+	By          string  `json:"by"` // "session", "prefix" or "answer"
 	Deployment  string  `json:"deployment"`
 	CachedShare float64 `json:"cached_share"` // of the prompt, as it is thought
 	Slowdown    float64 `json:"slowdown"`     // how many times slower or busier than the others it was

@@ -11,8 +11,11 @@ var leftWords = map[string]string{
 
 // what says what a home has of a request.
 func (h *Home) what() string {
-	if h.By == "session" {
+	switch h.By {
+	case "session":
 		return "its session"
+	case "answer":
+		return "the answer that it goes on from"
 	}
 	return percent(h.CachedShare) + " of its prompt"
 }

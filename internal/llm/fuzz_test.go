@@ -75,7 +75,11 @@ func FuzzScanRequest(f *testing.F) {
 		if a, b := spliced[again.SessionStart:again.SessionEnd], body[r.SessionStart:r.SessionEnd]; !bytes.Equal(a, b) {
 			t.Fatalf("spliced %q: the session is %q, was %q", spliced, a, b)
 		}
+		if a, b := spliced[again.PreviousStart:again.PreviousEnd], body[r.PreviousStart:r.PreviousEnd]; !bytes.Equal(a, b) {
+			t.Fatalf("spliced %q: it goes on from %q, was %q", spliced, a, b)
+		}
 		again.Model, again.ModelEnd, again.SessionStart, again.SessionEnd = r.Model, r.ModelEnd, r.SessionStart, r.SessionEnd
+		again.PreviousStart, again.PreviousEnd = r.PreviousStart, r.PreviousEnd
 		if err != nil || again != r || !bytes.Equal(bytes.Replace(spliced, value, models[0].value, 1), body) && !bytes.Contains(prefix, value) {
 			t.Fatalf("spliced %q: %+v, %v", spliced, again, err)
 		}

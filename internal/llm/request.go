@@ -41,6 +41,8 @@ type Request struct {
 	// SessionStart and SessionEnd are the span in the body of what names the client's session, as it is escaped and without
 	// its quotes: the first there is of prompt_cache_key, previous_response_id, metadata.user_id (Anthropic's) and user. Both are 0 if there is none.
 	SessionStart, SessionEnd int
+	// PreviousStart and PreviousEnd are that of previous_response_id: only the server that gave this answer knows it. Both are 0 if there is none.
+	PreviousStart, PreviousEnd int
 
 	form    bool  // the span of the model is in a multipart form, where a value has no quotes
 	session field // what the span of the session is the value of
@@ -373,7 +375,14 @@ func (r *Request) nameSession(s *scanner, f field) {
 	}
 	start := s.i + 1
 	s.text()
-	if end := s.i - 1; s.fault == faultNone && end > start && slices.Index(sessionFields[:], f) > slices.Index(sessionFields[:], r.session) {
+	end := s.i - 1
+	if s.fault != faultNone || end <= start {
+		return
+	}
+	if f == fieldPreviousResponse {
+		r.PreviousStart, r.PreviousEnd = start, end
+	}
+	if slices.Index(sessionFields[:], f) > slices.Index(sessionFields[:], r.session) {
 		r.SessionStart, r.SessionEnd, r.session = start, end, f
 	}
 }

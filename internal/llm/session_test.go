@@ -25,6 +25,14 @@ func TestSessionOfBody(t *testing.T) {
 	f(`{"model":"m","prompt_cache_key":"k","previous_response_id":"resp_1","metadata":{"user_id":"id"},"user":"u"}`, "k")
 	f(`{"model":"m","user":"u","metadata":{"user_id":"id"},"previous_response_id":"resp_1","prompt_cache_key":"k"}`, "k")
 
+	// The answer before is known beside whatever names the session.
+	for _, body := range []string{`{"model":"m","prompt_cache_key":"k","previous_response_id":"resp_1"}`, `{"model":"m","previous_response_id":"resp_1","prompt_cache_key":"k"}`} {
+		r, err := ScanPrompt(responsesAPI, "application/json", []byte(body), nil)
+		if got := body[r.PreviousStart:r.PreviousEnd]; err != nil || got != "resp_1" {
+			t.Errorf("%s: goes on from %q (%v)", body, got, err)
+		}
+	}
+
 	// What is no text, or empty, names none, and hides nothing that does.
 	f(`{"model":"m","prompt_cache_key":null,"previous_response_id":7,"metadata":{"user_id":{"x":"y"}},"user":""}`, "")
 	f(`{"model":"m","prompt_cache_key":"","previous_response_id":null,"metadata":"text","user":"u"}`, "u")

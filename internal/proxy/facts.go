@@ -51,6 +51,9 @@ func (c *call) understand() *llm.Error {
 	}
 	f.Seed, f.Stream, f.PromptBytes, f.MaxOutput = seedOf(f.ID), c.req.Stream, c.req.PromptBytes, c.req.MaxOutput
 	f.Session = c.session()
+	if c.req.PreviousEnd > 0 {
+		f.Previous = llm.Session(c.p.Prefixes, f.Tenant, c.body[c.req.PreviousStart:c.req.PreviousEnd])
+	}
 	f.Pin, f.ExcludeNames = first(h, headerPin), list(first(h, headerExclude))
 	c.plan = exchange.Plan{
 		Models: chain, Repeatable: c.repeatable(), MaxAttempts: c.g.MaxAttempts,

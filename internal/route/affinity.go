@@ -43,14 +43,30 @@ const (
 	leftHome // and not well enough
 )
 
+const byAnswer = "answer" // Home.By
+
 // Home is what a decision knew of where a request's session, or the beginning of its prompt, is.
 type Home struct {
-	By         string  // "session" or "prefix", "" = nothing was known
+	By         string  // "session", "prefix", or "answer" if only who gave an answer can go on from it; "" = nothing was known
 	Deployment string  // ID of where it is; of several that of the least slow one
 	Share      float64 // of the prompt that is thought to be there
 	Slowdown   float64 // how many times slower or busier than the others it was; 0 if it was not eligible
 	Limit      float64 // up to which it is preferred
 	Left       string  // why it was not preferred: "out", "slow", "busy"; "" = it was
+}
+
+// goOn cuts who could serve a request that goes on from an answer, but for the one that gave it, whatever the strategy: others know nothing of it.
+// It reports whether it did.
+func (r *Router) goOn(p *pool, q *Query) bool {
+	n := p.stats.sessions.at(q.Facts.Previous)
+	i := slices.IndexFunc(p.members, func(m member) bool { return n != nil && m.node == n })
+	if i < 0 || r.verdicts[i].cut != CutNone {
+		return false
+	}
+	r.home = Home{By: byAnswer, Deployment: p.members[i].dep.ID, Share: 1}
+	r.verdicts[i].home = atHome
+	r.cutOthers(p, CutAffinity, func(v *verdict) bool { return v.home == atHome })
+	return true
 }
 
 // stay cuts who could serve a request but is not its home. Homes that are not well enough are cut instead, unless nobody else is left. It

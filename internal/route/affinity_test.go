@@ -257,6 +257,41 @@ func TestAnswersAreContinuedWhereTheyCameFrom(t *testing.T) {
 	}
 }
 
+// TestOnlyWhoGaveAnAnswerGoesOnFromIt: strategies that have no use for affinity, a mode of none and a session that is elsewhere change nothing; who is
+// out does.
+func TestOnlyWhoGaveAnAnswerGoesOnFromIt(t *testing.T) {
+	for _, c := range []struct {
+		Strategy
+		mode AffinityMode
+	}{{foresee{}, PrefixAffinity}, {steadyFirst{}, NoAffinity}, {idlest{}, NoAffinity}, {idlest{}, SessionAffinity}} {
+		a, b := dep("a/m", Limits{}), dep("b/m", Limits{})
+		r := newRouter(t, PoolSpec{Model: "m", Strategy: c.Strategy, Affinity: Affinity{Mode: c.mode}, Deployments: []Deployment{a, b}})
+		ask := func(q Query) *Lease {
+			t.Helper()
+			q.Model, q.Facts.Model, q.Facts.Session = "m", "m", 7
+			l := mustPick(t, r, start, q)
+			l.Done(start, Outcome{Verdict: Success, Answered: true, Status: 200, Answer: 1000})
+			return l
+		}
+		ask(Query{Facts: &Facts{ExcludeNames: []string{"a"}}}) // b gave the answer
+		stay := ask(Query{Facts: &Facts{ExcludeNames: []string{"b"}}})
+		if at := stay.Deployment().Endpoint; at != "a" {
+			t.Fatal(at)
+		}
+		r.pools["m"].stats.sessions.served(2000, r.nodes[b.key()], 1<<40)
+		for seed := range uint64(10) {
+			d := ask(Query{Facts: &Facts{Previous: 2000, Seed: seed}}).Decision()
+			if d.Chosen != "b/m" || d.Home.By != "answer" || d.Home.Deployment != "b/m" {
+				t.Errorf("%T, mode %d: %s serves, at home is %+v", c.Strategy, c.mode, d.Chosen, d.Home)
+			}
+		}
+		if d := ask(Query{Facts: &Facts{Previous: 2000, ExcludeNames: []string{"b"}}}).Decision(); d.Chosen != "a/m" {
+			t.Errorf("%T: %s serves where b may not", c.Strategy, d.Chosen)
+		}
+		mustBeIdle(t, r, start)
+	}
+}
+
 // TestFailuresMoveSessions: the request goes elsewhere, and the session with it once it is served there.
 func TestFailuresMoveSessions(t *testing.T) {
 	w := newTown(t, 3, Affinity{Mode: SessionAffinity})

@@ -20,6 +20,7 @@ type Facts struct {
 	PrefixBytes  int       // bytes of text that one hash of Prefix stands for
 	Turns        Turns
 	Text         uint64   // hash of the whole prompt (llm.Prompt.Text), by which a request that comes back is known
+	Previous     uint64   // keyed hash of the id of the answer that the request goes on from, which only who gave it knows; 0 = it names none
 	Session      uint64   // keyed hash of what names the client's session (llm.Session), 0 = nothing does
 	MaxOutput    int      // the request's own limit on output tokens, 0 = none given
 	ClientRetry  int      // the client's own count of retries before this request

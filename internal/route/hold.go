@@ -64,7 +64,7 @@ func (r *Router) holds(now time.Time, p *pool, q *Query, m *member) bool {
 	if r.maxWaiting > 0 {
 		most = min(most, r.maxWaiting)
 	}
-	return p.holder != nil && q.Beside == nil && !q.released && len(r.held[q.Model]) < most && r.better(now, p, m)
+	return p.holder != nil && r.home.By != byAnswer && q.Beside == nil && !q.released && len(r.held[q.Model]) < most && r.better(now, p, m)
 }
 
 // better reports whether it is better to wait for m, which is best for the request that r.round is about: it is not ready, and no other

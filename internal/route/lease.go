@@ -238,7 +238,7 @@ func (l *Lease) learn(now time.Time, o *Outcome) {
 		l.learnServed(o)
 		l.keepSession()
 		l.keepEnd()
-		if o.Answer != 0 && l.pool.affinity.Mode != NoAffinity {
+		if o.Answer != 0 {
 			l.pool.stats.sessions.served(o.Answer, l.node, l.pick)
 		}
 	case DeploymentFault:

@@ -370,7 +370,10 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 	prompt, output := p.stats.promptTokens(q.Facts), p.stats.outputTokens(q.Facts)
 	r.sift(now, p, &q, prompt+output, sweep)
 	ahead, kept := r.ahead(now, p), false
-	if r.home = (Home{}); p.affinity.Mode != NoAffinity && ahead == nil {
+	switch r.home = (Home{}); {
+	case r.goOn(p, &q):
+		ahead, kept = nil, true
+	case p.affinity.Mode != NoAffinity && ahead == nil:
 		kept = r.stay(now, p, &q, prompt, output)
 	}
 	r.list(now, p)
