@@ -77,7 +77,7 @@ func (b *bench) head(d document, tables []*table) {
 		d.line("**The traces are excerpts of 300 requests**, played over and over with new prefixes: prefixes recur less than in the whole traces, and rows that need a trace of which there is no excerpt are left out. Give the folder of the whole traces by `--traces`.\n")
 	}
 	if len(tables) < b.rows {
-		d.line("**Not all is played yet**: %d of %d rows are missing here. The largest are played first.\n", b.rows-len(tables), b.rows)
+		d.line("**Not all is played yet**: %d of %d rows are missing here.\n", b.rows-len(tables), b.rows)
 	}
 	d.line("Each row plays the same requests at the same times under every policy, in the simulator of `internal/sim`: Evenkeel's strategies run as they do in production, those of other routers are written anew from their sources (`internal/sim/peers`). Engines are the models of `internal/engine`, not engines: the order of policies carries over better than their seconds.\n")
 	d.line("| | |\n|---|---|")
