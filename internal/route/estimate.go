@@ -132,6 +132,7 @@ type modelStats struct {
 	speed         speed // of all, as in node
 	decode        speed
 	outlook       outlook
+	held          heldLine
 	sessions      sessions // by Facts.Session
 	begun         uint32   // first prompts of conversations so far
 	ends          sessions // by Turns.End

@@ -19,9 +19,12 @@ const (
 	// rate: the budget of a step is 8,192 tokens in many installations of vLLM and SGLang, and a step that is not full is wasted.
 	holdPrompts = 1.0
 	holdTokens  = 8192
-	// holdAge is how many seconds of a prompt each second of waiting makes up for. Less is better for the mean, more for the slowest.
-	holdAge  = 0.3
-	holdMost = 4096 // requests held for a model, at most as many as may wait; more go on at once
+	// Who is held goes first at the latest after holdLines times the longest line of late and holdOwn times the own prompt; a prompt counts as
+	// the shorter the more of that is over. More is better for the mean, less for the slowest.
+	holdLines = 2.0
+	holdOwn   = 3.0
+	lineFades = 60.0 // seconds in which the longest line fades to a third
+	holdMost  = 4096 // requests held for a model, at most as many as may wait; more go on at once
 	// holdLook is how many forecasts are made for those who wait longest, each time a deployment becomes ready, for holdLeast of them at
 	// the least; and once more as many for others who waited for one that is ready.
 	holdLook   = 1024
@@ -31,6 +34,31 @@ const (
 	mostOfOurs = 0.75                   // that one engine tells of; two that share an address tell of a half each
 	holdPause  = 10 * time.Millisecond  // between looks at who is held while the same deployments are ready, which none of them wanted
 )
+
+// heldLine is the line that those who are held for a model would stand in, if they went in order of arrival.
+type heldLine struct {
+	longest float64 // seconds until its end, fading
+	at      time.Time
+}
+
+// note takes how long the line is, in seconds.
+func (l *heldLine) note(now time.Time, seconds float64) {
+	if age := now.Sub(l.at).Seconds(); age > 0 {
+		l.longest *= math.Exp(-age / lineFades)
+		l.at = now
+	}
+	l.longest = max(l.longest, seconds)
+}
+
+// key tells who of those that are held goes first, the one with the least: the shorter of prompts (in seconds), and from when its patience
+// is over the one for which it is so longest.
+func (l *heldLine) key(prompt, waited float64) float64 {
+	patience := holdLines*l.longest + holdOwn*prompt
+	if waited >= patience {
+		return patience - waited
+	}
+	return prompt * (1 - waited/patience)
+}
 
 // look tells of when it was last looked who of those that are held may go.
 type look struct {
@@ -164,6 +192,8 @@ func (r *Router) next(now time.Time, p *pool, held []*Ticket) *Ticket {
 	least := math.Inf(1)
 	look := max(holdLook/max(len(p.members), 1), holdLeast)
 	others := look
+	line := &p.stats.held
+	line.note(now, float64(len(held))*p.stats.outlook.prefill.value/float64(max(len(p.members), 1)))
 	for k, t := range held {
 		if k >= look {
 			if !t.best.ready(now, p) {
@@ -197,7 +227,7 @@ func (r *Router) next(now time.Time, p *pool, held []*Ticket) *Ticket {
 		if ahead == nil && p.holder != nil && r.better(now, p, r.eligible[i]) {
 			continue
 		}
-		if key := r.candidates[i].Forecast.Prefill - holdAge*now.Sub(t.since).Seconds(); key < least {
+		if key := line.key(r.candidates[i].Forecast.Prefill, now.Sub(t.since).Seconds()); key < least {
 			first, least = t, key
 		}
 	}

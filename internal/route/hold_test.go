@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -95,13 +96,13 @@ func TestHeldUntilReady(t *testing.T) {
 	mustBeIdle(t, s.r, s.now)
 }
 
-// TestWhoIsHeldLongGoesFirst, shorter or not: a second that was waited makes up for holdAge of a prompt.
+// TestWhoIsHeldLongGoesFirst, shorter or not: a prompt counts as the shorter the more of its patience is over.
 func TestWhoIsHeldLongGoesFirst(t *testing.T) {
 	f := func(waited time.Duration, oldFirst bool) {
 		t.Helper()
 		s := newStand(t, dep("a/m", Limits{}))
 		leases := s.busy(40_000)
-		old := s.held(prompt(15_000)) // a second more than the other, at the speed that is assumed
+		old := s.held(prompt(11_000)) // 2.2 s, the other 2, at the speed that is assumed
 		s.now = at(waited)
 		young := s.held(prompt(10_000))
 		leases[0].FirstToken(s.now)
@@ -114,8 +115,35 @@ func TestWhoIsHeldLongGoesFirst(t *testing.T) {
 		s.finish(second.mustGet(t))
 		mustBeIdle(t, s.r, s.now)
 	}
-	f(time.Second, false)
-	f(6*time.Second, true)
+	f(2*time.Second, false)
+	f(6*time.Second, true) // of some 40: twice a line of two usual prompts of 8 s, and three times 2.2 s
+}
+
+// TestOrderOfThoseHeld: the shortest first, before a longer line all the more; but nobody is overtaken for ever.
+func TestOrderOfThoseHeld(t *testing.T) {
+	type held struct{ prompt, waited float64 }
+	for _, c := range []struct {
+		line          float64
+		first, second held
+	}{
+		{0, held{1, 0}, held{2, 0}},
+		{0, held{2, 4}, held{1, 0}},    // 4 of 6 seconds are over: as 0.67 of one
+		{10, held{1, 0}, held{2, 4}},   // 4 of 26: as 1.7
+		{10, held{2, 26}, held{1, 0}},  // all are over
+		{10, held{8, 60}, held{2, 30}}, // for 16 and for 4 seconds
+		{0, held{0, 1}, held{0, 0}},
+	} {
+		l := heldLine{longest: c.line}
+		if a, b := l.key(c.first.prompt, c.first.waited), l.key(c.second.prompt, c.second.waited); !(a < b) {
+			t.Errorf("a line of %v s: %+v has %v, %+v has %v", c.line, c.first, a, c.second, b)
+		}
+	}
+	var l heldLine
+	l.note(at(0), 5)
+	l.note(at(time.Minute), 1)
+	if want := 5 / math.E; math.Abs(l.longest-want) > 1e-9 {
+		t.Errorf("a minute after a line of 5 s it counts as %v, want %v", l.longest, want)
+	}
 }
 
 // TestNotHeld is what would gain nothing by it, or what nothing would release.
