@@ -15,13 +15,13 @@ type Holder interface {
 }
 
 const (
-	// holdPrompts is how many mean prompts may be before a deployment that is ready, and holdTokens how many tokens of prompts at any
-	// rate: the budget of a step is 8,192 tokens in many installations of vLLM and SGLang, and a step that is not full is wasted.
-	holdPrompts = 1.0
-	holdTokens  = 8192
+	// Before a deployment that is ready may be holdPrompts mean prompts, so that the next one is there when it is done with them, and at any rate
+	// holdSteps times what a prompt takes beside the work of its tokens: engines that batch spend that once for all prompts of a step.
+	holdPrompts = 0.2
+	holdSteps   = 8.0
 	// Who is held goes first at the latest after holdLines times the longest line of late and holdOwn times the own prompt; a prompt counts as
 	// the shorter the more of that is over. More is better for the mean, less for the slowest.
-	holdLines = 2.0
+	holdLines = 1.5
 	holdOwn   = 3.0
 	lineFades = 60.0 // seconds in which the longest line fades to a third
 	holdMost  = 4096 // requests held for a model, at most as many as may wait; more go on at once
@@ -80,10 +80,15 @@ func (n *node) ready(now time.Time, p *pool) bool {
 		return true
 	case t > 0 && n.held >= t: // no room in its cache before an answer ends
 		return false
-	case n.ahead < holdTokens:
-		return true
 	}
-	return n.line.ahead(now)*n.line.part() <= holdPrompts*p.stats.outlook.prefill.value
+	return n.tooLong(now, p) <= 0
+}
+
+// tooLong is how many seconds of prompts a deployment has before it above those with which it is ready.
+func (n *node) tooLong(now time.Time, p *pool) float64 {
+	n.speed.begin(now, prefill, &p.stats.speed)
+	step := featuresOf(0, 0, max(0, n.running-n.line.waiting))
+	return n.line.ahead(now)*n.line.part() - max(holdPrompts*p.stats.outlook.prefill.value, holdSteps*n.speed.of(now, &step))
 }
 
 // holds reports whether a query that m is best for had better be held, now that r.round is about it.
@@ -247,8 +252,7 @@ func (r *Router) wakeHeld(now time.Time) {
 	for model, held := range r.held {
 		if p := r.pools[model]; p != nil {
 			for i := range p.members {
-				line := &p.members[i].node.line
-				if s := line.ahead(now)*line.part() - holdPrompts*p.stats.outlook.prefill.value; s > 0 {
+				if s := p.members[i].node.tooLong(now, p); s > 0 {
 					r.wakeIn(now, max(time.Duration(s*float64(time.Second)), holdPause)+time.Millisecond) // surely not before
 				}
 			}

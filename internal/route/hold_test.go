@@ -76,10 +76,10 @@ func (s *stand) finish(leases ...*Lease) {
 func TestHeldUntilReady(t *testing.T) {
 	s := newStand(t, dep("a/m", Limits{}), dep("b/m", Limits{}))
 	leases := s.busy(10_000)
-	if len(leases) != 4 { // one that runs and one behind it, each
+	if len(leases) != 2 { // one each
 		t.Fatalf("%d went on", len(leases))
 	}
-	long, short := s.held(prompt(30_000)), s.held(prompt(1000))
+	long, short := s.held(prompt(30_000)), s.held(prompt(5000))
 	if got := s.r.View(s.now).Waiting["m"]; got != 2 {
 		t.Errorf("%d wait, want 2", got)
 	}
@@ -152,7 +152,7 @@ func TestNotHeld(t *testing.T) {
 		t.Helper()
 		s := newStand(t, dep("a/m", Limits{}), dep("b/m", Limits{}))
 		var leases []*Lease
-		for range 20 {
+		for range 14 {
 			q := prompt(tokens)
 			change(&q)
 			l, refusal := s.r.Pick(s.now, q)
@@ -164,7 +164,7 @@ func TestNotHeld(t *testing.T) {
 		s.finish(leases...)
 		mustBeIdle(t, s.r, s.now)
 	}
-	f("prompts that fill no step", 100, func(*Query) {})
+	f("prompts that fill no step", 10, func(*Query) {})
 	f("answers that are not streamed", 10_000, func(q *Query) { q.Facts.Stream = false })
 	f("a hedge", 10_000, func(q *Query) { q.Beside = &Deployment{Endpoint: "elsewhere"} })
 }
@@ -223,10 +223,11 @@ func TestWaitersForRoomAreHeldNext(t *testing.T) {
 	s := newStand(t, dep("a/m", Limits{InFlight: 3}))
 	var leases []*Lease
 	for _, tokens := range []int{10_000, 10_000, 40_000} {
+		for _, l := range leases {
+			l.FirstToken(s.now)
+		}
 		leases = append(leases, mustPick(t, s.r, s.now, prompt(tokens)))
-		s.now = s.now.Add(10 * time.Second)
 	}
-	s.now = at(20 * time.Second)
 	mustRefuse(t, s.r, s.now, prompt(9000), Saturated)
 	w := wait(t, s.r, s.now, prompt(9000))
 	leases[0].Done(s.now, success())
@@ -242,8 +243,8 @@ func TestWaitersForRoomAreHeldNext(t *testing.T) {
 // TestHeldAreNotOvertaken by those who came later and wait for room, and do not overtake who waits for room since before they came.
 func TestHeldAreNotOvertaken(t *testing.T) {
 	s := newStand(t, dep("a/m", Limits{InFlight: 2}))
-	leases := []*Lease{mustPick(t, s.r, s.now, prompt(10_000)), mustPick(t, s.r, s.now, prompt(10_000))}
-	early := wait(t, s.r, s.now, prompt(9000))
+	leases := []*Lease{mustPick(t, s.r, s.now, prompt(1000)), mustPick(t, s.r, s.now, prompt(1000))}
+	early := wait(t, s.r, s.now, prompt(1000))
 	leases[0].FirstToken(s.now)
 	early.mustWait(t)
 	leases[0].Done(s.now, success())
@@ -261,7 +262,7 @@ func TestNoMoreAreHeldThanMayWait(t *testing.T) {
 	s := newStand(t, dep("a/m", Limits{}))
 	s.r.Configure(Options{MaxWaiting: 2})
 	leases := s.busy(10_000)
-	one, two := s.held(prompt(9000)), s.held(prompt(9000))
+	one, two := s.held(prompt(1000)), s.held(prompt(1000))
 	leases = append(leases, mustPick(t, s.r, s.now, prompt(9000)))
 	s.finish(leases...)
 	s.finish(one.mustGet(t), two.mustGet(t))
@@ -270,7 +271,7 @@ func TestNoMoreAreHeldThanMayWait(t *testing.T) {
 
 // TestHeldWhileLimitsPerMinute: a limit per minute has room again by time alone.
 func TestHeldWhileLimitsPerMinute(t *testing.T) {
-	s := newStand(t, dep("a/m", Limits{RPM: 3}))
+	s := newStand(t, dep("a/m", Limits{RPM: 2}))
 	leases := s.busy(10_000)
 	one, two := s.held(prompt(9000)), s.held(prompt(9000))
 	s.finish(leases...)
@@ -351,8 +352,8 @@ func TestHeldAreToldWhenNobodyIsLeft(t *testing.T) {
 // TestHeldAreReleasedByTime: a line drains while no first token comes.
 func TestHeldAreReleasedByTime(t *testing.T) {
 	s := newStand(t, dep("a/m", Limits{}))
-	leases := s.busy(10_000)
-	w := s.held(prompt(9000))
+	leases := s.busy(1000)
+	w := s.held(prompt(900))
 	due := s.r.Tick(s.now)
 	if !due.After(s.now) || due.After(at(time.Minute)) {
 		t.Fatalf("to be looked at again at %v", due)
@@ -449,20 +450,16 @@ func TestManyHeldDoNotHideOneWhoCouldGo(t *testing.T) {
 		q.Facts.Pin = id
 		return q
 	}
-	ones, twos := []*Lease{}, []*Lease{}
-	for range 2 {
-		ones = append(ones, mustPick(t, s.r, s.now, on("d000")))
-		twos = append(twos, mustPick(t, s.r, s.now, on("d001")))
-	}
+	one, two := mustPick(t, s.r, s.now, on("d000")), mustPick(t, s.r, s.now, on("d001"))
 	var behind []*waiter
 	for range 50 {
 		behind = append(behind, s.held(on("d000")))
 	}
 	w := s.held(on("d001"))
 	s.r.Tick(s.now)
-	s.finish(twos[0])
-	s.finish(w.mustGet(t), twos[1])
-	s.finish(ones...)
+	s.finish(two)
+	s.finish(w.mustGet(t))
+	s.finish(one)
 	for _, w := range behind {
 		s.finish(w.mustGet(t))
 	}
