@@ -37,7 +37,7 @@ func TestHeld(t *testing.T) {
 	}
 	gone.Next(b.now, Event{Kind: Gone})
 	b.after(time.Second)
-	for _, l := range before[:3] {
+	for _, l := range before {
 		l.FirstToken(b.now)
 	}
 	if b.poked != 1 {
