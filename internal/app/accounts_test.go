@@ -315,12 +315,12 @@ func retold(e *console.Explanation, d *console.Decision) (*route.Decision, route
 		Strategy: d.Strategy, Chosen: d.Chosen, Trial: d.Trial, Eligible: d.Eligible, RunTotal: d.RunTotal, Prompt: d.PromptTokens, Output: d.OutputTokens, Answer: d.AnswerTokens, Opening: d.Opening,
 	}
 	if o := d.Outlook; o != nil {
-		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Strangers: o.StrangersShare, Error: o.Error, WholeError: o.WholeError}
+		again.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Strangers: o.StrangersShare, Error: o.Error, WholeError: o.WholeError, Churn: o.Churn}
 	}
 	for _, c := range d.Candidates {
 		var forecast route.Forecast
 		if v := c.Forecast; v != nil {
-			forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Common: v.CommonSeconds, Answers: v.Answers, Fill: v.CacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
+			forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Common: v.CommonSeconds, Answers: v.Answers, Fill: v.CacheShare, Own: v.OwnCacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
 		}
 		healthy := route.Always
 		if c.WellSeconds != nil {

@@ -93,6 +93,7 @@ type Outlook struct {
 	StrangersShare float64 `json:"strangers_share"`       // of conversations: of these the turn before was served through another balancer
 	Error          float64 `json:"error"`                 // of forecasts: the mean logarithm of what came over what was forecast, whichever way
 	WholeError     float64 `json:"whole_error,omitempty"` // likewise, of answers that were not streamed
+	Churn          float64 `json:"churn,omitempty"`       // of what caches take in, the share that they had before and had pushed out
 }
 
 // Home is where the session of a request, or the beginning of its prompt, was known to be, and whether it was kept there.
@@ -108,17 +109,18 @@ type Home struct {
 // Forecast is what was expected of a deployment for this request.
 type Forecast struct {
 	CachedTokens   int     `json:"cached_tokens"`
-	WaitSeconds    float64 `json:"wait_seconds"`             // until it has done the prompts before
-	OthersSeconds  float64 `json:"others_seconds,omitempty"` // of these, for prompts of others, as its engine says
-	LoadSeconds    float64 `json:"load_seconds,omitempty"`   // of these, until its model or the adapter is in memory
-	PrefillSeconds float64 `json:"prefill_seconds"`          // for this one
-	CommonSeconds  float64 `json:"common_seconds,omitempty"` // of these, for how so many prompts begin that each deployment should have it
-	Answers        int     `json:"answers"`                  // that it was producing
-	CacheShare     float64 `json:"cache_share,omitempty"`
-	LimitShare     float64 `json:"limit_share,omitempty"` // of its tightest limit per minute, used up once this is sent
-	TokenSeconds   float64 `json:"token_seconds"`         // between tokens of its answer
-	SlowerSeconds  float64 `json:"slower_seconds"`        // that each token of the other answers there takes longer
-	Dollars        float64 `json:"dollars,omitempty"`     // that the request costs there
+	WaitSeconds    float64 `json:"wait_seconds"`              // until it has done the prompts before
+	OthersSeconds  float64 `json:"others_seconds,omitempty"`  // of these, for prompts of others, as its engine says
+	LoadSeconds    float64 `json:"load_seconds,omitempty"`    // of these, until its model or the adapter is in memory
+	PrefillSeconds float64 `json:"prefill_seconds"`           // for this one
+	CommonSeconds  float64 `json:"common_seconds,omitempty"`  // of these, for how so many prompts begin that each deployment should have it
+	Answers        int     `json:"answers"`                   // that it was producing
+	CacheShare     float64 `json:"cache_share,omitempty"`     // of its cache, with this request
+	OwnCacheShare  float64 `json:"own_cache_share,omitempty"` // of these, for this request
+	LimitShare     float64 `json:"limit_share,omitempty"`     // of its tightest limit per minute, used up once this is sent
+	TokenSeconds   float64 `json:"token_seconds"`             // between tokens of its answer
+	SlowerSeconds  float64 `json:"slower_seconds"`            // that each token of the other answers there takes longer
+	Dollars        float64 `json:"dollars,omitempty"`         // that the request costs there
 }
 
 // Candidate is one deployment as a decision saw it.
@@ -234,7 +236,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 		Candidates: make([]Candidate, len(d.Candidates)),
 	}
 	if o := d.Outlook; o != (route.Outlook{}) {
-		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Strangers), finite(o.Error), finite(o.WholeError)}
+		out.Outlook = &Outlook{finite(o.Rate), finite(o.Prefill), finite(o.Strangers), finite(o.Error), finite(o.WholeError), finite(o.Churn)}
 	}
 	if h := d.Home; h.By != "" {
 		out.Home = &Home{h.By, h.Deployment, h.Share, finite(h.Slowdown), h.Limit, h.Left}
@@ -247,7 +249,7 @@ func explainDecision(d *route.Decision, arrived time.Time) *Decision {
 			P95Seconds: finite(c.P95), Penalty: c.Penalty,
 		}
 		if f := c.Forecast; f != (route.Forecast{}) {
-			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Load), finite(f.Prefill), finite(f.Common), f.Answers, f.Fill, f.Used, finite(f.Token), finite(f.Slower), finite(f.Dollars)}
+			v.Forecast = &Forecast{f.Cached, finite(f.Wait), finite(f.Others), finite(f.Load), finite(f.Prefill), finite(f.Common), f.Answers, f.Fill, f.Own, f.Used, finite(f.Token), finite(f.Slower), finite(f.Dollars)}
 		}
 		if c.Share < 1 {
 			v.Share = c.Share

@@ -239,7 +239,7 @@ func recomputes(t *testing.T, name string, s route.Strategy) {
 			}
 			var forecast route.Forecast
 			if v := c.Forecast; v != nil {
-				forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
+				forecast = route.Forecast{Cached: v.CachedTokens, Wait: v.WaitSeconds, Prefill: v.PrefillSeconds, Answers: v.Answers, Fill: v.CacheShare, Own: v.OwnCacheShare, Used: v.LimitShare, Token: v.TokenSeconds, Slower: v.SlowerSeconds, Dollars: v.Dollars}
 			}
 			field = append(field, route.Candidate{
 				Forecast: forecast,
@@ -251,7 +251,7 @@ func recomputes(t *testing.T, name string, s route.Strategy) {
 		round := route.NewRound(f.now, &route.Facts{Seed: d.Seed, Stream: e.Facts.Stream}, d.Draw, field, d.RunTotal)
 		round.Prompt, round.Output, round.Answer = d.PromptTokens, d.OutputTokens, d.AnswerTokens
 		if o := d.Outlook; o != nil {
-			round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error, WholeError: o.WholeError}
+			round.Outlook = route.Outlook{Rate: o.Rate, Prefill: o.PrefillSeconds, Error: o.Error, WholeError: o.WholeError, Churn: o.Churn}
 		}
 		got := field[s.Pick(round)].ID
 		if got != d.Chosen {

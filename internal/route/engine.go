@@ -12,6 +12,7 @@ type engine struct {
 	key    key
 	line   line
 	speed  speed // of prompts
+	steps  steps
 	decode speed // of answers' tokens
 	memory memory
 	hint   *hint // nil = it never said anything

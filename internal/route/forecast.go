@@ -17,6 +17,7 @@ type Forecast struct {
 	Prefill float64 // seconds that it takes for this one then
 	Common  float64 // seconds of Prefill for how so many prompts begin that each deployment should have it: those that follow need not do it again
 	Answers int     // that it is producing, for others too
+	Own     float64 // part of its cache that this request needs, 0 = not known
 	Fill    float64 // part of its cache that what runs there and this request need, 0 = not known
 	Used    float64 // part of its tightest limit per minute that is used up once it is sent, 0 = there is none
 	Token   float64 // seconds between the tokens of its answer
@@ -35,6 +36,9 @@ type Outlook struct {
 	Error float64
 	// WholeError is as Error, of how long answers took that were not streamed.
 	WholeError float64
+	// Churn is the share of what caches take in that the same one had before and has pushed out since: so likely is it that a token which gives way
+	// to another is asked for again. Known of conversations only.
+	Churn float64
 }
 
 const (
@@ -54,6 +58,7 @@ const (
 	strangerMemory = 100  // conversations over which an Outlook's Strangers are a mean
 	errorMemory    = 100  // answers over which Error is a mean
 	leastForecast  = 5e-3 // seconds: below, an error is none
+	mostChurn      = 0.9  // of an Outlook
 	fewTokens      = 8    // an answer with fewer says little of the time between them
 	mostlyAnswer   = 0.2  // part of a whole answer's time below which it matters little whether the first token came as forecast
 )
@@ -83,6 +88,8 @@ type outlook struct {
 	wholes       mean
 	answers      mean // share of an answer that the next turn found
 	strangers    mean // see Outlook
+	computed     mean // tokens of a prompt that no cache held
+	again        mean // of these, what the deployment that served the turn before had and has pushed out
 	guesses      mean // share of what is guessed to be in a cache that is found there
 }
 
@@ -105,6 +112,9 @@ func (o *outlook) of(deployments int) Outlook {
 	if o.wholes.n >= outlookLeast {
 		x.WholeError = o.wholes.value
 	}
+	if o.computed.n >= outlookLeast && o.computed.value > 0 {
+		x.Churn = min(o.again.value/o.computed.value, mostChurn)
+	}
 	return x
 }
 
@@ -119,9 +129,11 @@ type charge struct {
 	idle        bool    // nothing was in the line
 	beside      int     // requests that ran there
 	elsewhere   float64 // seconds to the first token that were forecast where it would come soonest, of the others; 0 = none could be chosen
-	took        float64 // seconds that the prompt took, from when its turn came; 0 = not known
+	step        *step   // in which the engine was done with the prompt, nil = not known
 	blocks      float64 // tokens of the prompt that the cache should hold,
 	guess       float64 // that it may hold, if the turn before was served there
+	once        float64 // that it held when it had served the turn before, 0 = that was another or is not known
+	lost        float64 // where that is another: what it is thought to hold no more
 	answer      float64 // and tokens behind them that it should hold if they are the answer to them
 	begun       uint32  // ordinal among the first prompts of conversations; 0 = it is none
 	blockTokens float64 // of one hash of the prompt
@@ -178,6 +190,7 @@ func (r *Router) forecast(now time.Time, p *pool, m *member, q *Query, prompt, o
 		c.Common = max(c.Prefill-n.speed.of(now, &x), 0)
 	}
 	if t := n.memory.tokens; t > 0 {
+		c.Own = float64(prompt+output) / float64(t)
 		c.Fill = min(float64(n.held+prompt+output)/float64(t)+o.fill, 1)
 	}
 	for _, u := range n.units {
@@ -196,6 +209,16 @@ func (r *Router) elsewhere(chosen int) float64 {
 		}
 	}
 	return soonest
+}
+
+// lost is how many tokens of the prompt whoever served the turn before is thought to hold no more, if that is not the chosen one.
+func (r *Router) lost(chosen int) float64 {
+	for i := range r.charges {
+		if c := &r.charges[i]; i != chosen && c.once > 0 {
+			return max(c.once-float64(c.Cached), 0)
+		}
+	}
+	return 0
 }
 
 // first is how many seconds the first token takes.
@@ -231,11 +254,7 @@ func (l *Lease) leave(now time.Time, first bool) {
 		return
 	}
 	if first {
-		turn := l.begun
-		if n.first.After(turn) {
-			turn = n.first
-		}
-		c.took = max(now.Sub(turn).Seconds(), leastSeconds)
+		l.engine.steps.first(now, l.begun, n.first, c, l.engine.speed.theta[0])
 	}
 	n.leave(now, c.seconds, first)
 	c.seconds = 0
@@ -261,8 +280,10 @@ func (l *Lease) compare(now time.Time, o *Outcome, seconds float64) {
 		return
 	}
 	e.line.learn(seconds-e.speed.of(now, &x)-c.Others, c.ahead)
-	if c.took > 0 {
-		e.speed.learn(now, prefill, &s.speed, &x, c.took, c.idle)
+	if c.step != nil {
+		thought := featuresOf(c.prompt-c.Cached, c.prompt, 0)
+		part, took := c.step.example(&thought, &x)
+		e.speed.learn(now, prefill, &s.speed, &part, took, c.idle)
 	}
 	if o.ITL > 0 {
 		l.learnPace(now, o.ITL.Seconds(), o.OutputTokens >= fewTokens)
@@ -301,6 +322,7 @@ func (l *Lease) reveal(o *Outcome) {
 	}
 	cached := float64(bounded(o.CachedTokens))
 	l.pool.stats.outlook.guessed(c, cached)
+	l.pool.stats.outlook.tookIn(c, bounded(o.InputTokens), cached, len(l.pool.members))
 	if c.blocks == 0 {
 		return
 	}

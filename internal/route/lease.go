@@ -186,6 +186,10 @@ func (l *Lease) end(now time.Time, o *Outcome) []*Ticket {
 	l.pool.stats.overload.drain.ended(now.Sub(l.begun), l.unused)
 	l.settle(now, o)
 	l.learn(now, o)
+	if s := l.charge.step; s != nil {
+		l.charge.step = nil
+		l.engine.steps.over(s)
+	}
 	r.forgetModel(l.pool.model)
 	for i := range l.marks[:l.nmarks] {
 		r.forget(now, l.marks[i].unit)

@@ -64,11 +64,13 @@ func (c *charge) recall(r *Router, p *pool, m *member, q *Query) {
 			c.answer = min(float64(found.Answer), most-c.blocks)
 		}
 	}
-	if past.at == m.node && blocks >= past.turn.Blocks {
+	if past.at == m.node {
 		text := past.turn.text(q.Facts.PrefixBytes)
-		end := min((text+float64(past.turn.Answer))/perToken, most)
-		c.blocks = max(c.blocks, min(text/perToken, most))
-		c.answer = max(end-c.blocks, 0)
+		c.once = min((text+float64(past.turn.Answer))/perToken, most)
+		if blocks >= past.turn.Blocks {
+			c.blocks = max(c.blocks, min(text/perToken, most))
+			c.answer = max(c.once-c.blocks, 0)
+		}
 	}
 	again := answerPrior
 	if a := &p.stats.outlook.answers; a.n > 0 {
@@ -85,6 +87,17 @@ func (c *charge) recall(r *Router, p *pool, m *member, q *Query) {
 		cached = max(cached, found*c.guess)
 	}
 	c.Cached = int(cached)
+}
+
+// tookIn learns how much of what caches take in they had before, from a prompt of which so many tokens were cached. What is computed anew because
+// another was chosen was not pushed out.
+func (o *outlook) tookIn(c *charge, prompt int, cached float64, deployments int) {
+	computed, lost := max(float64(prompt)-cached, 0), c.lost
+	if c.once > 0 {
+		lost = max(c.once-cached, 0)
+	}
+	o.computed.addOf(computed, outlookSpan*deployments)
+	o.again.addOf(min(lost, computed), outlookSpan*deployments)
 }
 
 // guessed learns from so many tokens that an engine found whether what was guessed is true.

@@ -390,7 +390,7 @@ func (r *Router) choose(now time.Time, q Query, sweep uint64) (*Lease, *Refusal)
 		return nil, &Refusal{Kind: Held, Decision: d, best: r.eligible[i].node}
 	}
 	if p.foresees && ahead == nil {
-		r.charges[i].elsewhere = r.elsewhere(i)
+		r.charges[i].elsewhere, r.charges[i].lost = r.elsewhere(i), r.lost(i)
 	}
 	l := r.reserve(now, p, &q, i, prompt, output)
 	r.describe(l.decision, now, p, &q, prompt, output, i)

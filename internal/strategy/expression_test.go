@@ -25,7 +25,7 @@ func score(tb testing.TB, text string) route.Strategy {
 func telling() *route.Round {
 	c := route.Candidate{
 		ID: "a", Weight: 2, InFlight: 3, Tokens: 500, Work: 700, TTFT: 0.25, P95: 0.75, Samples: 9, Penalty: 1.5, Healthy: 90 * time.Second,
-		Forecast: route.Forecast{Wait: 4, Prefill: 1, Token: 0.01, Dollars: 0.002, Cached: 600, Answers: 20, Fill: 0.75},
+		Forecast: route.Forecast{Wait: 4, Prefill: 1, Token: 0.01, Dollars: 0.002, Cached: 600, Answers: 20, Own: 0.25, Fill: 0.75},
 	}
 	r := route.NewRound(start, &route.Facts{}, 0, []route.Candidate{c}, 0)
 	r.Prompt, r.Output, r.Answer, r.Outlook = 1000, 900, 200, route.Outlook{Rate: 0.5, Prefill: 1.6, Error: 0.3}
@@ -63,7 +63,7 @@ func TestScores(t *testing.T) {
 	f("itl", 0.01)
 	f("last_token", 7)
 	f("externality", othersCount*2.5*4.5)
-	f("pressure", 0.05*20+0.5*1.6*3)
+	f("pressure", 0.05*20+0.2*0.25*200*0.01*3)
 	f("price", 0.002)
 	f("cached", 600)
 	f("uncached", 400)

@@ -10,7 +10,7 @@ const (
 	// the mean little.
 	othersCount = 2.0
 	perAnswer   = 0.05 // of a prompt's seconds for each answer that the prompt delays
-	perFill     = 0.5  // mean prompts that a half full cache costs: what has no room there waits for an answer to end, or pushes one out
+	perFill     = 0.2  // of the time until a full cache has room for the request, that a half full one costs: what has no room waits for an answer to end, or pushes one out
 	perUsed     = 1.0  // mean prompts that a limit per minute costs of which two thirds are used; what is left is for those who can go nowhere else
 	muchUsed    = 0.5  // of a limit: less costs nothing
 	fullest     = 0.99
@@ -32,18 +32,19 @@ func crowding(r *route.Round, c *route.Candidate) float64 {
 
 // externality is what the request costs those behind it. With u the seconds until a deployment has done the prompts before this one and c
 // those that this one takes there, a request that joins makes those who come later wait λ/(1−ρ)·c·(u + c/2) longer in the mean: the
-// derivative of the mean work in an M/G/1 queue (one step of policy improvement). It is what an uncached token costs others, measured
-// instead of guessed.
+// derivative of the mean work in an M/G/1 queue (one step of policy improvement). And each token that is computed takes the place of one in the
+// cache, which with probability χ is computed again and takes a place itself: that is c·χ/(1−χ) of work. So what an uncached token costs
+// others is measured instead of guessed.
 func externality(r *route.Round, c *route.Candidate) float64 {
 	o, f := &r.Outlook, &c.Forecast
-	return othersCount * o.Rate / (1 - min(busiest, o.Rate*o.Prefill)) * f.Prefill * (f.Wait + f.Prefill/2)
+	return othersCount * f.Prefill * (o.Rate/(1-min(busiest, o.Rate*o.Prefill))*(f.Wait+f.Prefill/2) + o.Churn/(1-o.Churn))
 }
 
 // pressure is for the answers that the prompt slows down, for how full the cache is, and for how much of a limit per minute is used.
 func pressure(r *route.Round, c *route.Candidate) float64 {
 	f := &c.Forecast
 	fill, used := min(f.Fill, fullest), min(f.Used, fullest)
-	return perAnswer*float64(f.Answers)*f.Prefill + r.Outlook.Prefill*(perFill*fill/(1-fill)+perUsed*max(0, used-muchUsed)/(1-used)*2)
+	return perAnswer*float64(f.Answers)*f.Prefill + perFill*f.Own*answering(r, c)*fill/(1-fill) + perUsed*r.Outlook.Prefill*max(0, used-muchUsed)/(1-used)*2
 }
 
 // failures are those of late, each as a prompt.

@@ -16,16 +16,16 @@ func TestPredictedWaitScores(t *testing.T) {
 	round := func(o route.Outlook, a, b route.Candidate) (chosen int, first []route.Term) {
 		a.ID, b.ID = "a", "b"
 		r := route.NewRound(start, &route.Facts{Stream: true}, 0, []route.Candidate{a, b}, 0)
-		r.Outlook = o
+		r.Outlook, r.Answer = o, 200
 		chosen = s.Pick(r)
 		return chosen, r.Candidates[0].Noted()
 	}
-	a := route.Candidate{Weight: 2, Penalty: 1.5, Forecast: route.Forecast{Wait: 3, Prefill: 1, Answers: 20, Fill: 0.75}}
-	_, terms := round(route.Outlook{Rate: 0.5, Prefill: 1.6}, a, a) // ρ = 0.8, λ/(1−ρ) = 2.5
+	a := route.Candidate{Weight: 2, Penalty: 1.5, Forecast: route.Forecast{Wait: 3, Prefill: 1, Answers: 20, Own: 0.25, Fill: 0.75, Token: 0.01}}
+	_, terms := round(route.Outlook{Rate: 0.5, Prefill: 1.6, Churn: 0.6}, a, a) // ρ = 0.8, λ/(1−ρ) = 2.5, χ/(1−χ) = 1.5
 	for i, want := range []route.Term{
 		{Name: "first_token_seconds", Value: (3 + 1) / 2.},
-		{Name: "externality_seconds", Value: othersCount * 2.5 * 1 * (3 + 0.5) / 2.},
-		{Name: "pressure_seconds", Value: (0.05*20*1 + 0.5*1.6*3) / 2.},
+		{Name: "externality_seconds", Value: othersCount * (2.5*1*(3+0.5) + 1.5*1) / 2.},
+		{Name: "pressure_seconds", Value: (0.05*20*1 + 0.2*0.25*200*0.01*3) / 2.},
 		{Name: "failures_seconds", Value: 1.5 * (1.6 + 1) / 2.},
 	} {
 		if len(terms) != 4 || terms[i].Name != want.Name || math.Abs(terms[i].Value-want.Value) > 1e-9 {

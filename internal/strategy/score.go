@@ -40,7 +40,7 @@ var scoreTerms = []scoreTerm{
 		func(_ *route.Round, c *route.Candidate) float64 { return c.Forecast.Token }},
 	{"last_token", "s", "`first_token + output * itl`", true,
 		func(r *route.Round, c *route.Candidate) float64 { return untilFirst(c) + answering(r, c) }},
-	{"externality", "s", "that this prompt makes those behind it wait longer, as `predicted_wait` has it", true,
+	{"externality", "s", "that this prompt makes those behind it wait longer or compute again, as `predicted_wait` has it", true,
 		func(r *route.Round, c *route.Candidate) float64 { return externality(r, c) }},
 	{"pressure", "s", "for the answers that the prompt slows down, how full the cache is and how much of a limit per minute is used, as `predicted_wait` has it", true,
 		func(r *route.Round, c *route.Candidate) float64 { return pressure(r, c) }},
