@@ -16,6 +16,7 @@ var mayImport = map[string][]string{
 	"quota":         {},
 	"engine":        {},
 	"config":        {"secret"},
+	"litellm":       {"config"},
 	"prefix":        {},
 	"route":         {"quota", "prefix"},
 	"strategy":      {"route"},
@@ -44,7 +45,7 @@ var mayImport = map[string][]string{
 	"sim/scale":     {"sim", "exchange", "route"},
 	"app": {"secret", "quota", "config", "route", "strategy", "llm", "policy", "exchange", "engine", "upstream", "ledger", "telemetry", "cluster",
 		"discovery", "health", "http1", "proxy", "epp", "console"},
-	"cli": {"app", "sim", "sim/study", "sim/peers", "sim/report", "sim/fit", "engine", "exchange", "route", "strategy", "trace", "console", "mock", "config", "drill"},
+	"cli": {"app", "sim", "sim/study", "sim/peers", "sim/report", "sim/fit", "engine", "exchange", "route", "strategy", "trace", "console", "mock", "config", "litellm", "drill"},
 }
 
 // pure lists the packages whose every result follows from their arguments: no clock, goroutine, I/O, global randomness or log. They may use each other

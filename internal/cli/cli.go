@@ -119,7 +119,7 @@ every decision afterwards.`,
 	root.Version = Version()
 	root.SetVersionTemplate(versionLine())
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newDemo(), newServe(), newCheck(), newExplain(), newSimulate(), newDrill(), newMock(), newVersion())
+	root.AddCommand(newDemo(), newServe(), newCheck(), newImport(), newExplain(), newSimulate(), newDrill(), newMock(), newVersion())
 	return root
 }
 
@@ -146,14 +146,14 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageError{fmt.Errorf("%w; %s --help shows the flags", err, cmd.CommandPath())}
 }
 
-func unknownCommand(root *cobra.Command, name string) error {
+func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string
-	for _, c := range root.Commands() {
+	for _, c := range parent.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("there is no command %q%s (evenkeel --help says what each does)", name, config.DidYouMean(name, names))
+	return fmt.Errorf("there is no command %q%s (%s --help says what each does)", name, config.DidYouMean(name, names), parent.CommandPath())
 }
 
 func newVersion() *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"net"
@@ -24,20 +25,25 @@ var update = flag.Bool("update", false, "write the help texts of testdata/help a
 
 // commands are the root and all commands below it.
 func commands() []*cobra.Command {
-	root := newRoot()
-	return append([]*cobra.Command{root}, root.Commands()...)
+	all := []*cobra.Command{newRoot()}
+	for i := 0; i < len(all); i++ {
+		all = append(all, all[i].Commands()...)
+	}
+	return all
 }
 
 func TestHelp(t *testing.T) {
 	var want []string
 	for _, c := range commands() {
-		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		way := strings.Fields(c.CommandPath())[1:]
+		name := cmp.Or(strings.Join(way, "-"), c.Name()) + ".txt"
+		args := append(way, "--help")
 		code, stdout, stderr := command(args...)
 		if code != exitOK || stderr != "" {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, stderr)
 		}
-		file := filepath.Join("testdata", "help", c.Name()+".txt")
-		want = append(want, c.Name()+".txt")
+		file := filepath.Join("testdata", "help", name)
+		want = append(want, name)
 		if *update {
 			if err := os.WriteFile(file, []byte(stdout), 0o644); err != nil {
 				t.Fatal(err)
@@ -99,7 +105,7 @@ func TestUsageErrors(t *testing.T) {
 		}
 	}
 	bad(`there is no command "serv"; did you mean "serve"? (evenkeel --help says what each does)`, "serv")
-	bad(`there is no command "http://127.0.0.1:1"; known are: check, demo, drill, explain, mock, serve, simulate, version`, "http://127.0.0.1:1")
+	bad(`there is no command "http://127.0.0.1:1"; known are: check, demo, drill, explain, import, mock, serve, simulate, version`, "http://127.0.0.1:1")
 	bad("unknown flag: --verbose; evenkeel --help shows the flags", "--verbose")
 	bad("unknown flag: --prot; evenkeel serve --help shows the flags", "serve", "--prot", "1")
 	bad("flag needs an argument: --config; evenkeel serve --help", "serve", "--config")
