@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -141,4 +142,24 @@ router_settings:
 		t.Errorf("of 20 requests, equal weights send %v", served)
 	}
 	ask("unknown", http.StatusNotFound)
+}
+
+// TestImportedConfigurationsPassCheck: check finds nothing wrong with any output of the corpus, once its variables are set.
+func TestImportedConfigurationsPassCheck(t *testing.T) {
+	outputs, err := filepath.Glob("../litellm/testdata/*.golden.yaml")
+	if err != nil || len(outputs) < 12 {
+		t.Fatalf("found %d outputs, %v", len(outputs), err)
+	}
+	for _, name := range outputs {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(string(text), -1) {
+			t.Setenv(m[1], fmt.Sprintf("http://%d.example.com", i)) // fit for a URL and for a key
+		}
+		if code, stdout, stderr := command("check", name); code != exitOK || !strings.HasPrefix(stdout, "ok: ") {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", name, code, stdout, stderr)
+		}
+	}
 }

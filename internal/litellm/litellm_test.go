@@ -403,6 +403,7 @@ func TestWrittenTwice(t *testing.T) {
 	f("model_list: [{model_name: m, litellm_params: {model: openai/m, input_cost_per_token: 1, weight: 2, order: 1}, model_info: {input_cost_per_token: 2}}]",
 		"model_info.input_cost_per_token: does not count")
 	f("model_list: [{model_name: m, litellm_params: {model: openai/m, weight: 2}}]", "weight: there is no other deployment of this model")
+	f(deployment+"router_settings: {fallbacks: [{'*': [m]}, {'*': [m]}]}", "fallbacks[1].*: an earlier entry is about the same model")
 	f(deployment+"general_settings: {max_request_size_mb: 1e9}", "max_request_size_mb: is too large")
 	f(deployment+"credential_list: [{credential_name: a, credential_values: {}}, {credential_name: a, credential_values: {}}]", "an earlier entry has the same credential_name")
 }

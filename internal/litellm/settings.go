@@ -53,6 +53,7 @@ func (c *converter) readStrategy(router *section) {
 func (c *converter) readFallbacks(router, module *section) {
 	var general []string
 	var noted []Finding
+	starred := false
 	if v, written := either(router, module, "fallbacks"); written {
 		for _, item := range v.items() {
 			s := item.section()
@@ -63,11 +64,11 @@ func (c *converter) readFallbacks(router, module *section) {
 				links, _ := s.get(e.Key)
 				m := c.byName[e.Key]
 				switch {
-				case e.Key == "*":
-					general = append(general, c.links(links)...)
-				case m == nil:
+				case e.Key == "*" && !starred:
+					starred, general = true, c.links(links)
+				case m == nil && e.Key != "*":
 					c.left(links, "no model of this name carried over")
-				case m.chained:
+				case m == nil || m.chained:
 					c.left(links, "an earlier entry is about the same model, and that one counts")
 				default:
 					m.chained, m.chain = true, c.links(links)
